@@ -1,0 +1,262 @@
+"""The allocator of one process: a zone in memory, a policy, and the VMs that run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from roost.agent.decision import Decision
+from roost.agent.gang import Trial, place_gang
+from roost.agent.order import placing_order
+from roost.agent.rehearsal import Rehearsal
+from roost.agent.relax import relaxations
+from roost.engine.compiler import compile_rules
+from roost.engine.explain import Explanation, Subject, WhyNot, explain, why_not
+from roost.engine.selection import CacheLimits, Engine
+from roost.engine.shape import Shape, Shapes
+from roost.engine.statistics import RuleFilter, rule_filters
+from roost.engine.view import View
+from roost.model.errors import InvalidInput, UnknownName
+from roost.model.request import VM, Constraints, Placement, Request
+from roost.model.rows import MachineState
+from roost.model.zone import Zone
+from roost.rules.policy import Policy
+
+FREE = Constraints()
+
+
+@dataclass(slots=True)
+class RunningVM:
+    """A VM on a machine."""
+
+    name: str
+    vm: VM
+    tenant: str
+    machine: int
+    shape: Shape
+
+
+@dataclass(slots=True)
+class Tenant:
+    """A tenant and the names of its VMs."""
+
+    number: int
+    constraints: Constraints
+    vms: dict[str, None] = field(default_factory=dict)
+    created: int = 0  # VMs ever made, to name the next one
+
+
+class Allocator:
+    """Places and releases VMs on its own copy of a zone, by a policy. Same seed and same calls, same decisions."""
+
+    def __init__(
+        self,
+        zone: Zone,
+        policy: Policy,
+        seed: int = 0,
+        *,
+        limits: CacheLimits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.zone, self._limits, self._clock, self._seed = zone, limits, clock, seed
+        self.view = View(zone, compile_rules(policy.rules, zone))
+        self.vms: dict[str, RunningVM] = {}
+        self.tenants: dict[str, Tenant] = {}
+        self._tenant_numbers = 0
+        self._use(policy)
+
+    def _use(self, policy: Policy) -> None:
+        self.policy = policy
+        self.shapes = Shapes(self.zone, policy.rules)
+        self.engine = Engine(self.view, policy.rules, self._seed, self._limits, self._clock)
+
+    def switch_policy(self, policy: Policy) -> None:
+        """Decide by another policy from now on. What runs stays where it is."""
+        self.view.kernel = compile_rules(policy.rules, self.zone)
+        self._use(policy)
+
+    # ------------------------------------------------------------------------------------------- placing
+
+    def allocate(self, request: Request) -> Decision:
+        """Place all VMs of a request, or none. A request that makes no sense raises; one that does not fit does not."""
+        tenant, names = self._check(request)
+        before = self.view.revision
+        shapes = tuple(self.shapes.of(vm, tenant.number, f"request.vms[{i}]") for i, vm in enumerate(request.vms))
+        order = placing_order(self.zone, shapes)
+        trial = place_gang(self.engine, shapes, order, tenant.constraints, self._homes(tenant))
+        if trial.failed_vm is not None:
+            return self._decision(request, tenant, trial, (), before)
+        if request.tenant not in self.tenants:
+            self.tenants[request.tenant] = tenant
+            self._tenant_numbers = tenant.number
+        tenant.created += len(request.vms)
+        machine_names = self.zone.machine_names
+        by_vm: list[Placement | None] = [None] * len(names)
+        for i, machine in zip(trial.order, trial.machines, strict=True):
+            vm, name = request.vms[i], names[i]
+            self.vms[name] = RunningVM(name, vm, request.tenant, machine, trial.shapes[i])
+            tenant.vms[name] = None
+            by_vm[i] = Placement(name, vm.type, machine_names[machine])
+        return self._decision(request, tenant, trial, tuple(p for p in by_vm if p), before)
+
+    def _decision(
+        self, request: Request, tenant: Tenant, trial: Trial, placements: tuple[Placement, ...], before: int
+    ) -> Decision:
+        after = self.view.revision
+        return Decision(request, tenant.constraints, placements, trial, before, after, self._explain_past)
+
+    def _check(self, request: Request) -> tuple[Tenant, list[str]]:
+        """The tenant and the names of the VMs of a request, or an error that says what is wrong with it."""
+        tenant = self.tenants.get(request.tenant)
+        if tenant is None:
+            tenant = Tenant(self._tenant_numbers + 1, request.constraints or FREE)
+        elif request.constraints is not None and request.constraints != tenant.constraints:
+            raise InvalidInput(
+                "request.constraints",
+                f"differ from those that tenant {request.tenant} has",
+                "leave them out: a scale-out keeps the tenant's constraints",
+            )
+        enforced = {bound.rule.constraint for bound in self.policy.rules.tenant_rules}
+        for name in tenant.constraints.named:
+            if name not in enforced:
+                raise InvalidInput(
+                    f"constraints.{name}", f"policy {self.policy.name} has no rule for it", "use a policy that has"
+                )
+        names: list[str] = []
+        for i, vm in enumerate(request.vms):
+            name = vm.name or f"{request.tenant}/{tenant.created + i}"
+            if name in self.vms or name in names:
+                raise InvalidInput(f"request.vms[{i}].name", f"{name!r} is taken", "choose another name, or none")
+            names.append(name)
+        return tenant, names
+
+    def _homes(self, tenant: Tenant) -> tuple[int, ...]:
+        """The machines of a tenant's VMs; nobody asks for those of a tenant without constraints."""
+        return () if tenant.constraints is FREE else tuple(self.vms[name].machine for name in tenant.vms)
+
+    def release(self, vm: str) -> None:
+        """Take a VM off its machine. A tenant without VMs is forgotten."""
+        running = self.vms.get(vm)
+        if running is None:
+            raise UnknownName("vm", "running VM", vm, self.vms)
+        self.view.remove(running.machine, running.shape)
+        del self.vms[vm]
+        tenant = self.tenants[running.tenant]
+        del tenant.vms[vm]
+        if not tenant.vms:
+            del self.tenants[running.tenant]
+
+    def refresh(self, steps: int = 1) -> int:
+        """Use idle time to bring caches up to date; returns the machines looked at, 0 when there is nothing to do."""
+        return self.engine.refresh(steps)
+
+    # ------------------------------------------------------------------------------------------ machines
+
+    def set_machine_state(self, machine: str, state: str) -> None:
+        """Make a machine ready, draining, down or quarantined. What runs on it stays."""
+        names = [s.name.lower() for s in MachineState]
+        if state not in names:
+            raise UnknownName("state", "machine state", state, names)
+        self.view.set_state(self.zone.machine(machine), MachineState[state.upper()])
+
+    def set_machine_health(self, machine: str, health: int) -> None:
+        """Say how healthy a machine is: 100 is perfect, 0 is broken."""
+        if not isinstance(health, int) or not 0 <= health <= 100:
+            raise InvalidInput("health", f"is {health!r}", "use a whole number from 0 to 100")
+        self.view.set_field(self.zone.machine(machine), "health", health)
+
+    def quarantine_cluster(self, cluster: str, quarantined: bool = True) -> None:
+        """Take a cluster out of use for new VMs, or back."""
+        if cluster not in self.zone.cluster_names:
+            raise UnknownName("cluster", "cluster", cluster, self.zone.cluster_names)
+        self.view.set_quarantine(self.zone.cluster_names.index(cluster), quarantined)
+
+    # ---------------------------------------------------------------------------------------- explaining
+
+    def explain(self, request: Request, vm: int | None = None) -> Explanation:
+        """Why a request would be placed as it would, or not at all; nothing is placed.
+
+        Explains the VM that finds no machine, or else the first; `vm` picks another by its index in the request.
+        """
+        tenant, _ = self._check(request)
+        rehearsal = Rehearsal(self.engine, self.shapes)
+        trial = rehearsal.try_out(request, tenant.number, tenant.constraints, self._homes(tenant))
+        found = explain(self.engine, self.view, self._subject(request, tenant.constraints, trial, vm))
+        if trial.failed_vm is None:
+            return found
+        return found.with_remedies(relaxations(self, rehearsal, request, trial))
+
+    def why_not(self, request: Request, machine: str, vm: int | None = None) -> WhyNot:
+        """Why a machine does not get a VM of a request: the validator that refuses it, or the preference it loses by."""
+        row = self.zone.machine(machine)
+        tenant, _ = self._check(request)
+        rehearsal = Rehearsal(self.engine, self.shapes)
+        trial = rehearsal.try_out(request, tenant.number, tenant.constraints, self._homes(tenant))
+        return why_not(self.engine, self.view, self._subject(request, tenant.constraints, trial, vm), row)
+
+    def _explain_past(self, decision: Decision) -> Explanation:
+        if not self.view.reaches(decision.before):
+            raise InvalidInput(
+                "decision", f"revision {decision.before} is too long ago to rebuild", "explain decisions sooner"
+            )
+        subject = self._subject(decision.request, decision.constraints, decision.trial, None)
+        found = explain(self.engine, self.view.at(decision.before), subject)
+        if decision.ok or decision.after != self.view.revision:
+            return found
+        rehearsal = Rehearsal(self.engine, self.shapes)
+        return found.with_remedies(relaxations(self, rehearsal, decision.request, decision.trial))
+
+    def _subject(self, request: Request, constraints: Constraints, trial: Trial, vm: int | None) -> Subject:
+        if vm is None:
+            vm = trial.failed_vm if trial.failed_vm is not None else 0
+        if not 0 <= vm < len(request.vms):
+            raise InvalidInput("vm", f"is {vm}", f"the request has VMs 0 to {len(request.vms) - 1}")
+        at = trial.order.index(vm)
+        if at > len(trial.machines):
+            raise InvalidInput("vm", f"{vm} was never tried", f"VM {trial.failed_vm} found no machine before it")
+        return Subject(
+            request=request,
+            vm=vm,
+            shape=trial.shapes[vm],
+            constraints=constraints,
+            homes=(*trial.homes, *trial.machines[:at]),
+            remaining=len(trial.order) - at,
+            earlier=tuple((m, trial.shapes[i]) for i, m in zip(trial.order[:at], trial.machines, strict=False)),
+            chosen=trial.machines[at] if at < len(trial.machines) else None,
+        )
+
+    # ------------------------------------------------------------------------------------------- looking
+
+    def running_on(self, machines: Iterable[int]) -> dict[int, list[RunningVM]]:
+        """The VMs on some machines, by machine row."""
+        found: dict[int, list[RunningVM]] = {m: [] for m in machines}
+        for running in self.vms.values():
+            if running.machine in found:
+                found[running.machine].append(running)
+        return found
+
+    def stats(self) -> dict[str, object]:
+        """How full the zone is, what the caches did, and what they hold."""
+        cores, clusters = self.view.machines, self.view.clusters
+        used = int(clusters["used"][:, 0].sum())
+        busy = cores["vms"] > 0
+        return {
+            "revision": self.view.revision,
+            "machines": len(cores),
+            "vms": len(self.vms),
+            "tenants": len(self.tenants),
+            "utilisation": used / int(clusters["capacity"][:, 0].sum()),
+            "packing_density": used / max(1, int(cores["capacity"][busy, 0].sum())),
+            "empty_machines": int((~busy).sum()),
+            "caches": self.engine.cache_stats(),
+            "memory": self.engine.memory(),
+        }
+
+    def rule_filters(self) -> list[RuleFilter]:
+        """How much each rule filters, averaged over the kinds of request served lately."""
+        return rule_filters(self.engine)
+
+    def check_invariants(self) -> None:
+        """Raise unless the rows are exactly what the running VMs make of the zone."""
+        self.view.check_invariants((vm.machine, vm.shape) for vm in self.vms.values())

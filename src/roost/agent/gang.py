@@ -1,0 +1,73 @@
+"""All VMs of a request or none: the loop of Protean's Algorithm 1, without the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from roost.engine.selection import Engine
+from roost.engine.shape import Shape
+from roost.engine.view import View
+from roost.model.request import Constraints
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One attempt at a request: which machines its VMs found, in the order of placing."""
+
+    order: tuple[int, ...]  # indexes of the request's VMs
+    shapes: tuple[Shape, ...]  # by index in the request
+    homes: tuple[int, ...]  # where the tenant's VMs were before
+    machines: tuple[int, ...]  # shorter than `order` if a VM found none
+    hits: int = 0  # evaluations that were there already
+    updated: int = 0  # machines looked at to bring caches up to date
+
+    @property
+    def failed_vm(self) -> int | None:
+        """Index in the request of the VM that found no machine."""
+        return None if len(self.machines) == len(self.order) else self.order[len(self.machines)]
+
+
+def place_gang(
+    engine: Engine, shapes: tuple[Shape, ...], order: Sequence[int], constraints: Constraints, homes: tuple[int, ...]
+) -> Trial:
+    """Place the VMs one by one, in order. If one finds no machine, nothing stays placed.
+
+    VMs that must stay together may start in a place too small for all of them; then the other places are tried, too.
+    The trial returned for a failure is the one that got furthest.
+    """
+    desk, order = engine.desk, tuple(order)
+    desk.open(constraints, homes, len(order))
+    try:
+        trial = furthest = _attempt(engine, shapes, order, homes)
+        free_to_start = bool(constraints.colocate) and not homes
+        while trial.failed_vm is not None and trial.machines and free_to_start:
+            desk.refuse_unit(trial.machines[0])
+            desk.restart(homes, len(order))
+            trial = _attempt(engine, shapes, order, homes)
+            furthest = max(furthest, trial, key=lambda t: len(t.machines))
+        return furthest
+    finally:
+        desk.close()
+
+
+def _attempt(engine: Engine, shapes: tuple[Shape, ...], order: tuple[int, ...], homes: tuple[int, ...]) -> Trial:
+    machines: list[int] = []
+    hits = updated = 0
+    for i in order:
+        machine, looked, hit, _, _ = engine.assign(shapes[i])
+        hits += hit
+        updated += looked
+        if machine < 0:
+            break
+        machines.append(machine)
+    trial = Trial(order, shapes, homes, tuple(machines), hits, updated)
+    if trial.failed_vm is not None:
+        take_back(engine.view, trial)
+    return trial
+
+
+def take_back(view: View, trial: Trial) -> None:
+    """Undo a trial's placements, last first."""
+    for i, machine in zip(reversed(trial.order[: len(trial.machines)]), reversed(trial.machines), strict=True):
+        view.remove(machine, trial.shapes[i])

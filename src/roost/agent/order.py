@@ -1,0 +1,29 @@
+"""In which order the VMs of a request are placed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from roost.engine.shape import Shape
+from roost.model.zone import Zone
+
+
+def placing_order(zone: Zone, shapes: Sequence[Shape]) -> list[int]:
+    """Hardest first, while every rack is still open: pinned, then special hardware, then the largest share of a machine.
+
+    A VM that fits few racks would find them taken (for the tenant's fault domains) by VMs that fit anywhere.
+    """
+    if all(shape is shapes[0] for shape in shapes):
+        return list(range(len(shapes)))
+    return sorted(range(len(shapes)), key=lambda i: _ease(zone, shapes[i]))
+
+
+def _ease(zone: Zone, shape: Shape) -> tuple[int, int, float]:
+    traits = shape.traits
+    pins = sum(traits[pin] >= 0 for pin in ("cluster", "datacenter", "generation"))
+    capacity = np.array([g.capacity for g in zone.generations], float)
+    demand = zone.demand[traits["vm_type"]]
+    shares = np.divide(demand, capacity, out=np.zeros_like(capacity), where=capacity > 0).max(axis=1)
+    supported = zone.supported[traits["vm_type"]].astype(bool)
+    smallest = float(shares[supported].min()) if supported.any() else 1.0
+    return -pins, -int(traits["features"]).bit_count(), -smallest

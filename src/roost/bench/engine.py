@@ -1,0 +1,250 @@
+"""How fast the engine decides, beside the paper's baseline and a plain NumPy scan, in one run.
+
+A synthetic zone is filled to about 85 % by requests of many classes whose popularity follows Zipf's law, then churned:
+each step releases a random VM and places one. Latency is that of the engine call (choose a machine and put the VM on
+it, caches brought up to date), not of the bookkeeping around it. Figures: README and docs/benchmarks.md.
+"""
+
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from roost.agent.allocator import Allocator
+from roost.agent.gang import Trial, place_gang, take_back
+from roost.engine.selection import CacheLimits, Engine
+from roost.engine.shape import Shape
+from roost.engine.tenant import TenantDesk
+from roost.model.request import VM, Constraints
+from roost.model.zone import Zone
+from roost.rules.policy import Policy
+
+Progress = Callable[[str, float], None]
+ZIPF = 1.0
+UTILISATION = 0.85
+SPECIAL = ("infiniband",)  # types that need it would only measure how few such clusters there are
+STARTUP = """
+import time
+started = time.perf_counter()
+from roost import Allocator, Policy, Request, VM, Zone
+zone = Zone.synthetic({machines}, seed=1)
+allocator = Allocator(zone, Policy.named({policy!r}), seed=1)
+assert allocator.allocate(Request("first", [VM("D2")])).ok
+print(time.perf_counter() - started)
+"""
+
+
+def bench_engine(
+    machines: int, classes: int, requests: int, policy: str = "default", progress: Progress = lambda _t, _s: None
+) -> dict[str, Any]:
+    """All figures for one size of zone."""
+    zone = Zone.synthetic(machines, seed=1)
+    allocator = Allocator(zone, Policy.named(policy), seed=1, limits=CacheLimits(evaluations=classes + 8))
+    engine, rng = allocator.engine, np.random.default_rng(1)
+    progress("compiling", 0.0)
+    shapes = _classes(allocator, classes)
+    popularity = 1.0 / np.arange(1, classes + 1) ** ZIPF
+    popularity /= popularity.sum()
+    live = _fill(allocator, shapes, popularity, rng, progress)
+    churn = _churn(engine, shapes, popularity, live, requests, rng, progress)
+    progress("baselines", 0.0)
+    cold = _cold(allocator, shapes)
+    baseline = _median_ms(lambda i: _from_scratch(engine, shapes[i % classes]), 15)
+    scan = _median_ms(lambda i: _numpy_best_fit(engine, shapes[i % classes]), 50)
+    warm = churn["warm_us"]["mean"]
+    progress("tenants with constraints", 0.0)
+    constrained = _constrained_ratio(engine, shapes, popularity, rng)
+    progress("start-up", 0.0)
+    return {
+        "machines": machines,
+        "policy": policy,
+        "rules": _rule_count(allocator),
+        "classes": classes,
+        "requests": requests,
+        "utilisation": round(float(allocator.stats()["utilisation"]), 4),  # type: ignore[arg-type]
+        **churn,
+        "cold_evaluation_ms": cold,
+        "memory_mb": {name: round(size / 1e6, 2) for name, size in engine.memory().items()},
+        "resident_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "paper_baseline_ms": baseline,
+        "numpy_best_fit_ms": scan,
+        "times_faster_than_paper_baseline": round(baseline * 1000 / warm, 1),
+        "times_faster_than_numpy_best_fit": round(scan * 1000 / warm, 1),
+        "constrained_over_unconstrained": constrained,
+        "startup_to_first_decision_s": _startup(machines, policy),
+    }
+
+
+def _rule_count(allocator: Allocator) -> int:
+    rules = allocator.policy.rules
+    lists = (rules.cluster_validators, rules.cluster_preferences, rules.validators, rules.preferences, rules.tenant_rules)
+    return sum(map(len, lists))
+
+
+def _classes(allocator: Allocator, count: int) -> list[Shape]:
+    """Distinct kinds of request, small ones the most popular: type, priority, anti-colocation class, pinned datacenter."""
+    zone = allocator.zone
+    types = [t for t in zone.vm_types if t.family != "Full" and not set(SPECIAL) & set(t.requires)]
+    types.sort(key=lambda t: max(t.demand.values()))
+    variants = [
+        VM(vm_type.name, priority=band, colocation=colocation)
+        for colocation in ("", *zone.classes)
+        for band in zone.bands
+        for vm_type in types
+    ]
+    if count > len(variants):
+        raise ValueError(f"at most {len(variants)} classes can be made")
+    return [allocator.shapes.of(vm, 1) for vm in variants[:count]]
+
+
+def _fill(
+    allocator: Allocator, shapes: Sequence[Shape], popularity: np.ndarray, rng: np.random.Generator, progress: Progress
+) -> list[tuple[int, Shape]]:
+    engine, live = allocator.engine, []
+    cores = engine.view.clusters
+    capacity = float(cores["capacity"][:, 0].sum())
+    while (full := float(cores["used"][:, 0].sum()) / capacity) < UTILISATION:
+        progress("filling", full / UTILISATION)
+        for k in rng.choice(len(shapes), 2_000, p=popularity):
+            shape = shapes[k]
+            machine = engine.assign(shape).machine
+            if machine >= 0:
+                live.append((machine, shape))
+    return live
+
+
+def _churn(
+    engine: Engine,
+    shapes: Sequence[Shape],
+    popularity: np.ndarray,
+    live: list[tuple[int, Shape]],
+    requests: int,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Release one, place one; the first fifth settles and is not measured."""
+    settle = requests // 5
+    order = rng.choice(len(shapes), settle + requests, p=popularity).tolist()
+    leaving = rng.random(settle + requests).tolist()
+    latency, hits, updated = np.empty(requests), np.zeros(requests, bool), np.empty(requests, np.int64)
+    refused = 0
+    clock = time.perf_counter
+    for i, k in enumerate(order):
+        if i % 2_000 == 0:
+            progress("churning", i / len(order))
+        at = int(leaving[i] * len(live))
+        live[at], live[-1] = live[-1], live[at]
+        engine.view.remove(*live.pop())
+        shape = shapes[k]
+        started = clock()
+        found = engine.assign(shape)
+        elapsed = clock() - started
+        if found.machine >= 0:
+            live.append((found.machine, shape))
+        if i >= settle:
+            latency[i - settle], hits[i - settle], updated[i - settle] = elapsed, found.hit, found.updated
+            refused += found.machine < 0
+    warm = latency[hits] * 1e6
+    return {
+        "refused": refused,
+        "hit_ratio": round(float(hits.mean()), 5),
+        "warm_us": {
+            "mean": round(float(warm.mean()), 2),
+            "median": round(float(np.median(warm)), 2),
+            "p99": round(float(np.percentile(warm, 99)), 1),
+            "p99.9": round(float(np.percentile(warm, 99.9)), 1),
+        },
+        "throughput_per_s": round(requests / float(latency.sum())),
+        "machines_updated_per_hit": round(float(updated[hits].mean()), 1),
+    }
+
+
+def _cold(allocator: Allocator, shapes: Sequence[Shape]) -> dict[str, float]:
+    """A first request of its class: as it happens (only the clusters it looks at), and for the whole zone at once."""
+    engine = Engine(allocator.view, allocator.policy.rules, seed=2)
+    desk = TenantDesk(allocator.view)
+    times, looked, whole = [], [], []
+    for shape in shapes[:40]:
+        started = time.perf_counter()
+        found = engine.assign(shape)
+        times.append(time.perf_counter() - started)
+        looked.append(found.updated)
+        if found.machine >= 0:
+            engine.view.remove(found.machine, shape)
+        started = time.perf_counter()
+        engine.judge(engine.view, shape, desk)
+        whole.append(time.perf_counter() - started)
+    return {
+        "median": round(float(np.median(times)) * 1e3, 3),
+        "max": round(max(times) * 1e3, 3),
+        "machines_looked_at": int(np.median(looked)),
+        "whole_zone_median": round(float(np.median(whole)) * 1e3, 3),
+    }
+
+
+def _from_scratch(engine: Engine, shape: Shape) -> None:
+    """The paper's baseline: no caches, no cluster selection; every rule on every machine, and the sorted list."""
+    judged = engine.judge(engine.view, shape, TenantDesk(engine.view))
+    valid = np.flatnonzero(judged.verdicts < 0)
+    valid[np.argsort(judged.keys[valid], kind="stable")]
+
+
+def _numpy_best_fit(engine: Engine, shape: Shape) -> int:
+    """A whole-zone scan as one would write it in NumPy, knowing a single rule: best fit among machines with room."""
+    machines = engine.view.machines
+    demand = shape.row["demand"][0][machines["generation"]]
+    left = machines["free"][:, shape.traits["priority"]] - demand
+    fits = (left >= 0).all(axis=1) & (shape.row["supported"][0][machines["generation"]] > 0)
+    score = (left / np.maximum(machines["capacity"], 1)) @ np.array([1.0, 0.8, 0.1, 0.4, 0.2])
+    return int(np.argmin(np.where(fits, score, np.inf)))
+
+
+def _median_ms(work: Callable[[int], object], times: int) -> float:
+    work(0)
+    taken = []
+    for i in range(times):
+        started = time.perf_counter()
+        work(i)
+        taken.append(time.perf_counter() - started)
+    return round(float(np.median(taken)) * 1e3, 3)
+
+
+def _constrained_ratio(
+    engine: Engine, shapes: Sequence[Shape], popularity: np.ndarray, rng: np.random.Generator
+) -> dict[str, float]:
+    """5-VM tenants spread over 3 fault domains, one VM a machine, against the same VMs without; blocks alternate."""
+    free = Constraints()
+    spread = Constraints(min_fault_domains=3, max_per_machine=1)
+    order = rng.choice(len(shapes), 400, p=popularity)
+    seconds = {"free": [0.0, 0], "spread": [0.0, 0]}
+    for _ in range(10):
+        for name, constraints in (("free", free), ("spread", spread)):
+            placed: list[Trial] = []
+            started = time.perf_counter()
+            for k in order:
+                placed.append(place_gang(engine, (shapes[k],) * 5, range(5), constraints, ()))
+            seconds[name][0] += time.perf_counter() - started
+            seconds[name][1] += sum(len(trial.machines) for trial in placed if trial.failed_vm is None)
+            for trial in placed:
+                if trial.failed_vm is None:
+                    take_back(engine.view, trial)
+    rates = {name: vms / taken for name, (taken, vms) in seconds.items()}
+    return {
+        "ratio": round(rates["spread"] / rates["free"], 3),
+        "constrained_vms_per_s": round(rates["spread"]),
+        "unconstrained_vms_per_s": round(rates["free"]),
+    }
+
+
+def _startup(machines: int, policy: str) -> float:
+    """A new process, from its first import to its first decision, with the kernel already on disk."""
+    script = STARTUP.format(machines=machines, policy=policy)
+    taken = []
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        taken.append(float(done.stdout))
+    return round(float(np.median(taken)), 3)

@@ -1,0 +1,277 @@
+"""Why a machine was chosen, why none was, why not another one. Data first; `str()` renders it for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from roost.engine.funnel import Stage, chosen_clusters, cluster_stages, deciding, machine_stages, scores
+from roost.engine.ruleset import key_shifts
+from roost.engine.selection import Engine, Judgement
+from roost.engine.shape import Shape
+from roost.engine.tenant import TenantDesk
+from roost.engine.view import View
+from roost.model.request import Constraints, Request
+from roost.model.rows import MachineState
+
+CANDIDATES = 5
+Failure = Literal["mistake", "no_capacity", "fragmented", "tenant_constraint"]
+FAILURES: dict[Failure, str] = {
+    "mistake": "the request can never fit: no machine of the zone would take it, even an empty one",
+    "no_capacity": "there is not enough capacity left where it could run",
+    "fragmented": "it would fit in sum, but no single machine has room",
+    "tenant_constraint": "machines have room, but the tenant's own constraints exclude them",
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The VM to explain, and what stood before it: the tenant's VMs and the VMs of the request placed earlier."""
+
+    request: Request
+    vm: int
+    shape: Shape
+    constraints: Constraints
+    homes: Sequence[int]  # machines of the tenant's VMs, those placed earlier by this request included
+    remaining: int  # VMs of the request still to place, this one included
+    earlier: Sequence[tuple[int, Shape]]
+    chosen: int | None  # the machine it got
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why so many machines are out."""
+
+    text: str
+    rule: str
+    machines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What one preference says of a machine: 0 is best."""
+
+    rule: str
+    score: float
+    bucket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A machine that could have it, and how each preference scores it."""
+
+    machine: str
+    scores: tuple[Score, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything about one choice."""
+
+    tenant: str
+    vm: int
+    vm_type: str
+    machine: str | None
+    machines: int
+    valid: int
+    funnel: tuple[Stage, ...]
+    reasons: tuple[Reason, ...]  # every machine that is not valid is in exactly one
+    candidates: tuple[Candidate, ...]
+    tied: int  # machines that every preference finds equal to the chosen one, itself included
+    decided_by: str | None  # the preference that put the first candidate before the next best
+    failure: Failure | None = None
+    remedies: tuple[object, ...] = ()  # the least changes that would make it fit, least first
+
+    def with_remedies(self, remedies: Sequence[object]) -> Explanation:
+        """The same, with what would make it fit."""
+        return replace(self, remedies=tuple(remedies))
+
+    @property
+    def summary(self) -> str:
+        """The one-line form."""
+        if self.machine is not None:
+            how = f"one of {self.tied:,} equally good" if self.tied > 1 else "the single best"
+            ahead = f", ahead by {self.decided_by}" if self.decided_by else ""
+            return f"{self.machine}: {how} of {self.valid:,} valid machines out of {self.machines:,}{ahead}"
+        reasons = ", ".join(f"{r.machines:,} {r.text}" for r in self.reasons)
+        return f"0/{self.machines:,} machines are available: {reasons}"
+
+    def __str__(self) -> str:
+        lines = [f"{self.vm_type} for {self.tenant} (VM {self.vm}): {self.summary}"]
+        if self.failure:
+            lines.append(f"  {self.failure.replace('_', ' ')}: {FAILURES[self.failure]}")
+        lines += [f"  it would fit if you {remedy}" for remedy in self.remedies]
+        return "\n".join([*lines, *self._funnel_lines(), *self._candidate_lines()])
+
+    def _funnel_lines(self) -> Iterator[str]:
+        """The rules that kept something out; how many rules had nothing to say."""
+        width = max(len(stage.rule) for stage in self.funnel)
+        for level in ("cluster", "machine"):
+            stages = [stage for stage in self.funnel if stage.level == level]
+            yield f"  {stages[0].entered:,} {level}s"
+            for stage in stages:
+                if stage.kept < stage.entered:
+                    yield f"    {stage.rule:<{width}}  {stage.entered:>7,} → {stage.kept:>7,}  {stage.kind}"
+            idle = sum(stage.kept == stage.entered > 0 for stage in stages)
+            yield f"    ({idle} more rules kept all)" if idle else "    (every rule kept some out)"
+
+    def _candidate_lines(self) -> Iterator[str]:
+        """The first candidates side by side, for the preferences in which they differ."""
+        if not self.candidates:
+            return
+        columns = [
+            i for i, s in enumerate(self.candidates[0].scores) if len({c.scores[i].score for c in self.candidates}) > 1
+        ]
+        yield "  best candidates" + ("" if columns else ", equal in every preference")
+        if columns:
+            yield "    " + " ".join([" " * 16, *(f"{self.candidates[0].scores[i].rule:>18}" for i in columns)])
+        for candidate in self.candidates:
+            cells = (f"{candidate.scores[i].score:>14.3f} /{candidate.scores[i].bucket:>2}" for i in columns)
+            yield "    " + " ".join([f"{candidate.machine:<16}", *cells])
+
+
+@dataclass(frozen=True)
+class WhyNot:
+    """Why one machine was not chosen for a VM."""
+
+    machine: str
+    verdict: Literal["chosen", "refused", "cluster_not_selected", "lost", "drawn"]
+    rule: str | None  # the deciding rule
+    reason: str
+    winner: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.machine}: {self.reason}"
+
+
+def explain(engine: Engine, view: View, subject: Subject) -> Explanation:
+    """Explain one VM's choice on a view of the moment just before it; the view itself is left alone."""
+    scratch, desk = _stage(view, subject)
+    judged = engine.judge(scratch, subject.shape, desk)
+    chosen = chosen_clusters(engine, scratch, subject.shape, judged)
+    valid = int((judged.verdicts < 0).sum())
+    rules, names = engine.rules, view.zone.machine_names
+    in_chosen = np.isin(scratch.machines["cluster"], chosen) & (judged.verdicts < 0)
+    order = np.flatnonzero(in_chosen)[np.argsort(judged.keys[in_chosen], kind="stable")]
+    tied, decided_by, listed = 0, None, []
+    first = subject.chosen if subject.chosen is not None else (int(order[0]) if len(order) else None)
+    if first is not None:
+        mine = int(judged.keys[first])
+        tied = int((judged.keys[order] == mine).sum())
+        worse = judged.keys[order][judged.keys[order] > mine]
+        if len(worse):
+            rule = deciding(rules.preferences, rules.shifts, mine, int(worse[0]))
+            decided_by = rules.preferences[rule].rule.name if rule is not None else None
+        listed = [first, *(int(m) for m in order[: CANDIDATES + 1] if m != first)][:CANDIDATES]
+    return Explanation(
+        tenant=subject.request.tenant,
+        vm=subject.vm,
+        vm_type=subject.request.vms[subject.vm].type,
+        machine=names[subject.chosen] if subject.chosen is not None else None,
+        machines=len(names),
+        valid=valid,
+        funnel=(*cluster_stages(engine, scratch, judged), *machine_stages(engine, scratch, judged, chosen)),
+        reasons=_reasons(engine, scratch, judged),
+        candidates=tuple(_candidate(engine, scratch, subject.shape, m) for m in listed),
+        tied=tied,
+        decided_by=decided_by,
+        failure=_failure(engine, scratch, subject, judged) if subject.chosen is None else None,
+    )
+
+
+def why_not(engine: Engine, view: View, subject: Subject, machine: int) -> WhyNot:
+    """Why one machine does not get the VM: refused by a validator, its cluster not selected, or beaten by the winner."""
+    scratch, desk = _stage(view, subject)
+    judged = engine.judge(scratch, subject.shape, desk)
+    rules, name, zone = engine.rules, view.zone.machine_names[machine], view.zone
+    winner = zone.machine_names[subject.chosen] if subject.chosen is not None else None
+    if machine == subject.chosen:
+        return WhyNot(name, "chosen", None, "it was chosen", winner)
+    verdict = int(judged.verdicts[machine])
+    if verdict >= 0:
+        bound = (*rules.cluster_validators, *rules.validators, *rules.tenant_rules)[verdict]
+        text = _text(engine, scratch, verdict, int(judged.details[machine]))
+        return WhyNot(name, "refused", bound.rule.name, text, winner)
+    assert subject.chosen is not None, "a valid machine exists, yet none was chosen"
+    chosen = chosen_clusters(engine, scratch, subject.shape, judged)
+    cluster = int(scratch.machines[machine]["cluster"])
+    if cluster not in chosen:
+        last = int(chosen[-1])
+        shifts = key_shifts(rules.cluster_preferences)
+        by = deciding(rules.cluster_preferences, shifts, int(judged.cluster_keys[last]), int(judged.cluster_keys[cluster]))
+        rule = rules.cluster_preferences[by].rule.name if by is not None else None
+        how = f"by {rule}" if rule else "by lot"
+        reason = f"its cluster {zone.cluster_names[cluster]} ranked behind the best {len(chosen)} {how}"
+        return WhyNot(name, "cluster_not_selected", rule, reason, winner)
+    by = deciding(rules.preferences, rules.shifts, int(judged.keys[subject.chosen]), int(judged.keys[machine]))
+    if by is None:
+        return WhyNot(name, "drawn", None, f"as good as {winner}, which was drawn by lot", winner)
+    rule = rules.preferences[by].rule.name
+    ours, theirs = (scores(engine, scratch, subject.shape, m)[by] for m in (machine, subject.chosen))
+    return WhyNot(name, "lost", rule, f"{rule} prefers {winner} ({theirs:.3f} against {ours:.3f})", winner)
+
+
+def _stage(view: View, subject: Subject) -> tuple[View, TenantDesk]:
+    """A copy of the view with the request's earlier VMs in place, and the tenant at its desk."""
+    scratch = view.at(view.revision)
+    for machine, shape in subject.earlier:
+        scratch.place(machine, shape)
+    desk = TenantDesk(scratch)
+    desk.open(subject.constraints, subject.homes, subject.remaining)
+    return scratch, desk
+
+
+def _candidate(engine: Engine, view: View, shape: Shape, machine: int) -> Candidate:
+    given = zip(engine.rules.preferences, scores(engine, view, shape, machine), strict=True)
+    return Candidate(
+        view.zone.machine_names[machine], tuple(Score(b.rule.name, score, b.bucket(score)) for b, score in given)
+    )
+
+
+def _reasons(engine: Engine, view: View, judged: Judgement) -> tuple[Reason, ...]:
+    """Why machines are out, most first; each machine under the first rule that refuses it."""
+    rules = engine.rules
+    everything = (*rules.cluster_validators, *rules.validators, *rules.tenant_rules)
+    out = judged.verdicts >= 0
+    counts = Counter(zip(judged.verdicts[out].tolist(), judged.details[out].tolist(), strict=True))
+    found = [
+        Reason(_text(engine, view, verdict, detail), everything[verdict].rule.name, machines)
+        for (verdict, detail), machines in counts.items()
+    ]
+    return tuple(sorted(found, key=lambda r: (-r.machines, r.text)))
+
+
+def _text(engine: Engine, view: View, verdict: int, detail: int) -> str:
+    """A validator's reason, its placeholder filled from the zone's own words."""
+    rules = engine.rules
+    rule = (*rules.cluster_validators, *rules.validators, *rules.tenant_rules)[verdict].rule
+    if rule.detail is None:
+        return rule.reason
+    words = {
+        "resource": [r.name for r in view.zone.resources],
+        "state": [s.name.lower() for s in MachineState],
+        "generation": [g.name for g in view.zone.generations],
+    }
+    return rule.reason.format(**{name: known[min(detail, len(known) - 1)] for name, known in words.items()})
+
+
+def _failure(engine: Engine, view: View, subject: Subject, judged: Judgement) -> Failure:
+    """Which of the four ways of not fitting this is."""
+    rules = engine.rules
+    if (judged.verdicts >= len(rules.cluster_validators) + len(rules.validators)).any():
+        return "tenant_constraint"
+    empty = View(view.zone, view.kernel, history=0)
+    empty.machines["health"] = 100
+    could = engine.judge(empty, subject.shape, TenantDesk(empty)).verdicts < 0
+    if not could.any():
+        return "mistake"
+    # Machines that could take it if they were empty, in clusters that are open to it: is there room in sum?
+    open_to_it = could & (judged.verdicts >= len(rules.cluster_validators))
+    open_to_it &= view.machines["state"] == MachineState.READY
+    free = view.machines["free"][open_to_it, -1].sum(axis=0, dtype=np.int64)
+    demand = subject.shape.row["demand"][0][view.machines["generation"][open_to_it]]
+    return "fragmented" if open_to_it.any() and (free >= demand.max(axis=0)).all() else "no_capacity"

@@ -1,0 +1,101 @@
+"""How each rule narrows the zone down to the machines that may be chosen."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roost.engine.rule import Rule
+from roost.engine.ruleset import BoundRule
+from roost.engine.selection import INVALID, Engine, Judgement
+from roost.engine.shape import Shape
+from roost.engine.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One rule in the funnel: how many entered, how many it kept."""
+
+    rule: str
+    kind: Literal["validator", "tenant", "selection", "preference"]
+    level: Literal["cluster", "machine"]
+    entered: int
+    kept: int
+
+
+def cluster_stages(engine: Engine, view: View, judged: Judgement) -> list[Stage]:
+    """The cluster validators, in clusters."""
+    left, stages = len(view.clusters), []
+    verdicts = judged.verdicts[view.clusters["first"]]
+    for i, bound in enumerate(engine.rules.cluster_validators):
+        out = int((verdicts == i).sum())
+        stages.append(Stage(bound.rule.name, "validator", "cluster", left, left - out))
+        left -= out
+    return stages
+
+
+def chosen_clusters(engine: Engine, view: View, shape: Shape, judged: Judgement) -> NDArray[np.int64]:
+    """The best clusters that have a valid machine, best first: the same as the kernel chooses."""
+    order = np.lexsort((engine.cluster_lots(shape), judged.cluster_keys))
+    feasible = np.add.reduceat(judged.verdicts < 0, view.clusters["first"]) > 0
+    return order[feasible[order]][: engine.rules.top_clusters]
+
+
+def machine_stages(engine: Engine, view: View, judged: Judgement, chosen: NDArray[np.int64]) -> list[Stage]:
+    """The machine validators, the tenant's rules, the selection of clusters, and the preferences, in machines."""
+    rules = engine.rules
+    first = len(rules.cluster_validators)
+    counts = np.bincount(judged.verdicts[judged.verdicts >= first], minlength=first + 1)
+    left = int(((judged.verdicts < 0) | (judged.verdicts >= first)).sum())
+    stages = []
+    for i, bound in enumerate((*rules.validators, *rules.tenant_rules), start=first):
+        out = int(counts[i]) if i < len(counts) else 0
+        kind: Literal["validator", "tenant"] = "tenant" if bound.rule.kind == "tenant" else "validator"
+        stages.append(Stage(bound.rule.name, kind, "machine", left, left - out))
+        left -= out
+    keys = judged.keys[(judged.verdicts < 0) & np.isin(view.machines["cluster"], chosen)]
+    stages.append(Stage(f"best {rules.top_clusters} clusters", "selection", "machine", left, len(keys)))
+    for bound, shift in zip(rules.preferences, rules.shifts, strict=True):
+        entered = len(keys)
+        if entered:
+            buckets = keys >> shift
+            keys = keys[buckets == buckets.min()]
+        stages.append(Stage(bound.rule.name, "preference", "machine", entered, len(keys)))
+    return stages
+
+
+def deciding(rules: tuple[BoundRule, ...], shifts: tuple[int, ...], winner: int, loser: int) -> int | None:
+    """The index of the first preference in which two keys differ, None if they are equal."""
+    assert winner < INVALID and loser < INVALID
+    for i, shift in enumerate(shifts):
+        if winner >> shift != loser >> shift:
+            return i
+    return None
+
+
+def plain(record: Any) -> SimpleNamespace:
+    """A row as plain Python numbers and lists, for running a rule uncompiled."""
+    return SimpleNamespace(**{name: record[name].tolist() for name in record.dtype.names})
+
+
+def scores(engine: Engine, view: View, shape: Shape, machine: int) -> list[float]:
+    """A machine's score for every preference, by the same functions, uncompiled."""
+    vm, row = plain(shape.row[0]), plain(view.machines[machine])
+    rack = plain(view.racks[row.rack])
+
+    def fact(column: Rule) -> float:
+        return float(column.function(row, vm, *(fact(need) for need in column.needs)))
+
+    return [
+        float(
+            bound.rule.function(
+                rack if bound.rule.scope == "rack" else row,
+                vm,
+                *(fact(need) for need in bound.rule.needs),
+                *bound.constants(view.zone),
+            )
+        )
+        for bound in engine.rules.preferences
+    ]

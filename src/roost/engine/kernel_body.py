@@ -1,0 +1,640 @@
+"""The part of a kernel that is the same for every policy. Not imported: `compiler` puts the rules' own code above it.
+
+The generated part defines, from the rules of one policy in their order:
+
+    machine_key(machine, vm, m, columns, slots)      packed buckets of its preferences, INVALID, or beyond: a fault
+    machine_failure(machine, vm, m, columns, slots)  the first validator that says no, -1 for none
+    machine_detail(machine, vm, rule)                which word completes that validator's reason
+    rack_bits(rack, vm)                              buckets of the rack preferences, in their place in the key
+    cluster_key(cluster, vm), cluster_failure(cluster, vm)
+    column_value(j, machine, vm, m, columns, slots)  derived column j
+    tenant_failure(m, machine, tenant, counts, racks_at, clusters_at, datacenters_at, updates_at)
+    TENANT_DOMAINS                                   the domain of each tenant rule, as below
+
+An evaluation is three arrays: `keys` (one per machine), `racks` (lowest key, how many machines have it, bits of the rack
+preferences) and `clusters` (lowest key with rack bits, ties, revision seen). Leaf, rack, cluster: a change of one machine
+costs a look at its rack and its cluster, whatever the zone's size, and a cluster nobody asks for costs nothing.
+
+`journal` is [revision, youngest machine of each cluster…, revision of each cluster…]; `links` chain the machines of a
+cluster in the order they last changed, apart from the rows, so that a walk can fetch several rows at once.
+"""
+
+from math import ceil  # noqa: F401  used by the generated part
+
+import numpy as np
+from numba import njit
+
+INVALID = 2**62
+LOW, TIES, BITS, SEEN = 0, 1, 2, 2  # columns of an evaluation's `racks` (BITS) and `clusters` (SEEN)
+KEY, ORDER, SALT = 0, 1, 3  # rows of a ranking; SEEN is 2
+MACHINE, RACK, CLUSTER, DATACENTER, UPDATE_DOMAIN = 0, 1, 2, 3, 4
+UNDO_KEY, UNDO_RACK, UNDO_BITS, UNDO_CLUSTER = 0, 1, 2, 3
+READY = 0
+
+# ---------------------------------------------------------------------------------------------------------- journal
+
+
+@njit(cache=True)
+def touch(machines, links, journal, m):
+    """Move m to the young end of its cluster's journal under a new revision."""
+    c = machines[m].cluster
+    clusters = (journal.shape[0] - 1) // 2
+    journal[0] += 1
+    links[m].revision = journal[0]
+    journal[1 + clusters + c] = journal[0]
+    last = journal[1 + c]
+    if last == m:
+        return
+    older, newer = links[m].older, links[m].newer
+    if newer >= 0:  # it was linked already: close the gap
+        links[newer].older = older
+        if older >= 0:
+            links[older].newer = newer
+    links[m].older = last
+    links[m].newer = -1
+    if last >= 0:
+        links[last].newer = m
+    journal[1 + c] = m
+
+
+@njit(cache=True)
+def touch_cluster(journal, c):
+    """A cluster's own row changed, none of its machines."""
+    journal[0] += 1
+    journal[1 + (journal.shape[0] - 1) // 2 + c] = journal[0]
+
+
+@njit(cache=True)
+def place(machines, racks, clusters, links, journal, m, vm, sign):
+    """Put a VM on machine m (sign 1) or take it off again (sign -1), in every sum that counts it."""
+    machine, rack, cluster = machines[m], racks[machines[m].rack], clusters[machines[m].cluster]
+    bands, resources = len(machine.free), len(machine.capacity)
+    ready = machine.state == READY
+    for r in range(resources):
+        amount = sign * vm.demand[machine.generation][r]
+        rack.used[r] += amount
+        cluster.used[r] += amount
+        for b in range(vm.priority, bands):
+            machine.free[b][r] -= amount
+            if ready:
+                rack.free[b][r] -= amount
+                cluster.free[b][r] -= amount
+    was_empty = machine.vms == 0
+    machine.vms += sign
+    rack.vms += sign
+    cluster.vms += sign
+    if ready and was_empty != (machine.vms == 0):
+        step = 1 if machine.vms == 0 else -1
+        rack.empty += step
+        cluster.empty += step
+    if vm.isolation > 0:
+        machine.owner = vm.isolation if machine.vms > 0 else 0
+    if vm.colocation >= 0:
+        machine.classes[vm.colocation] += sign
+    touch(machines, links, journal, m)
+
+
+@njit(cache=True)
+def set_state(machines, racks, clusters, links, journal, m, state):
+    """Change a machine's state; only ready machines count as free in the sums of racks and clusters."""
+    machine, rack, cluster = machines[m], racks[machines[m].rack], clusters[machines[m].cluster]
+    step = np.int64(state == READY) - np.int64(machine.state == READY)
+    if step != 0:
+        for b in range(len(machine.free)):
+            for r in range(len(machine.capacity)):
+                rack.free[b][r] += step * machine.free[b][r]
+                cluster.free[b][r] += step * machine.free[b][r]
+        if machine.vms == 0:
+            rack.empty += step
+            cluster.empty += step
+    machine.state = state
+    touch(machines, links, journal, m)
+
+
+# ------------------------------------------------------------------------------------------- bringing up to date
+
+
+@njit(cache=True)
+def refresh_columns(c, machines, clusters, links, journal, vm, columns, column_seen, slots, tally):
+    """Bring the derived columns up to date for cluster c, each after those it needs."""
+    revision = journal[1 + clusters.shape[0] + c]
+    for j in range(slots.shape[0]):
+        slot = slots[j]
+        seen = column_seen[slot, c]
+        if seen == revision:
+            continue
+        if seen < 0:
+            first = clusters[c].first
+            for m in range(first, first + clusters[c].machines):
+                columns[slot, m] = column_value(j, machines[m], vm, m, columns, slots)
+            tally[j] += clusters[c].machines
+        else:
+            m = journal[1 + c]
+            while m >= 0 and links[m].revision > seen:
+                columns[slot, m] = column_value(j, machines[m], vm, m, columns, slots)
+                tally[j] += 1
+                m = links[m].older
+        column_seen[slot, c] = revision
+
+
+@njit(cache=True)
+def scan_rack(r, racks, keys, rack_sums):
+    """The lowest key of a rack and how many of its machines have it: two plain passes, which vectorise."""
+    first = racks[r].first
+    mine = keys[first : first + racks[r].machines]
+    low, ties = INVALID, 0
+    for i in range(mine.shape[0]):
+        low = min(low, mine[i])
+    for i in range(mine.shape[0]):
+        ties += mine[i] == low
+    rack_sums[r, LOW], rack_sums[r, TIES] = low, ties
+
+
+@njit(cache=True)
+def scan_cluster(c, clusters, rack_sums, cluster_sums):
+    """The lowest key of a cluster, rack preferences included, and how many machines have it."""
+    first = clusters[c].first_rack
+    mine = rack_sums[first : first + clusters[c].racks]
+    low, ties = INVALID, 0
+    for i in range(mine.shape[0]):
+        low = min(low, mine[i, LOW] | mine[i, BITS])
+    for i in range(mine.shape[0]):
+        ties += mine[i, TIES] if (mine[i, LOW] | mine[i, BITS]) == low else 0
+    cluster_sums[c, LOW], cluster_sums[c, TIES] = low, ties
+
+
+@njit(cache=True)
+def change_key(m, key, machines, racks, keys, rack_sums):
+    """Give machine m a new key and keep its rack's lowest key right."""
+    old = keys[m]
+    if key == old:
+        return
+    keys[m] = key
+    r = machines[m].rack
+    low = rack_sums[r, LOW]
+    if key < low:
+        rack_sums[r, LOW], rack_sums[r, TIES] = key, 1
+    elif key == low:
+        rack_sums[r, TIES] += 1
+    elif old == low:
+        rack_sums[r, TIES] -= 1
+        if rack_sums[r, TIES] == 0:
+            scan_rack(r, racks, keys, rack_sums)
+
+
+@njit(cache=True)
+def follow_rack(r, c, old, old_ties, clusters, rack_sums, cluster_sums):
+    """Keep a cluster's lowest key right after rack r changed from `old` with `old_ties`; mostly there is nothing to do."""
+    full, ties = rack_sums[r, LOW] | rack_sums[r, BITS], rack_sums[r, TIES]
+    low = cluster_sums[c, LOW]
+    if old == low:
+        cluster_sums[c, TIES] -= old_ties
+    if full < low:
+        cluster_sums[c, LOW], cluster_sums[c, TIES] = full, ties
+    elif full == low:
+        cluster_sums[c, TIES] += ties
+    elif old == low and cluster_sums[c, TIES] == 0:
+        scan_cluster(c, clusters, rack_sums, cluster_sums)
+
+
+@njit(cache=True)
+def refresh_cluster(
+    c, machines, racks, clusters, links, journal, vm, keys, rack_sums, cluster_sums, columns, column_seen, slots, tally
+):
+    """Bring cluster c of an evaluation up to date: only machines that changed since, all of them the first time.
+
+    Returns how many machines were looked at, and the fault of a rule if one gave a score outside 0 to 1.
+    """
+    revision = journal[1 + clusters.shape[0] + c]
+    seen = cluster_sums[c, SEEN]
+    if seen == revision:
+        return 0, 0
+    if slots.shape[0] > 0:
+        refresh_columns(c, machines, clusters, links, journal, vm, columns, column_seen, slots, tally)
+    updated, fault = 0, 0
+    if seen < 0:
+        first_rack = clusters[c].first_rack
+        for r in range(first_rack, first_rack + clusters[c].racks):
+            first = racks[r].first
+            for m in range(first, first + racks[r].machines):
+                key = machine_key(machines[m], vm, m, columns, slots)
+                if key > INVALID:
+                    fault, key = key - INVALID, INVALID
+                keys[m] = key
+                updated += 1
+            scan_rack(r, racks, keys, rack_sums)
+            rack_sums[r, BITS] = rack_bits(racks[r], vm)
+            if rack_sums[r, BITS] > INVALID:
+                fault = rack_sums[r, BITS] - INVALID
+        scan_cluster(c, clusters, rack_sums, cluster_sums)
+    else:
+        m = journal[1 + c]
+        while m >= 0 and links[m].revision > seen:
+            key = machine_key(machines[m], vm, m, columns, slots)
+            if key > INVALID:
+                fault, key = key - INVALID, INVALID
+            r = machines[m].rack
+            old, old_ties = rack_sums[r, LOW] | rack_sums[r, BITS], rack_sums[r, TIES]
+            change_key(m, key, machines, racks, keys, rack_sums)
+            rack_sums[r, BITS] = rack_bits(racks[r], vm)
+            if rack_sums[r, BITS] > INVALID:
+                fault = rack_sums[r, BITS] - INVALID
+            follow_rack(r, c, old, old_ties, clusters, rack_sums, cluster_sums)
+            updated += 1
+            m = links[m].older
+    cluster_sums[c, SEEN] = revision
+    return updated, fault
+
+
+@njit(cache=True)
+def refresh_known_clusters(
+    machines, racks, clusters, links, journal, vm_row, keys, rack_sums, cluster_sums, columns, column_seen, slots, tally
+):
+    """Bring up to date every cluster of an evaluation that was ever asked for."""
+    updated, fault = 0, 0
+    for c in range(clusters.shape[0]):
+        if cluster_sums[c, SEEN] >= 0:
+            looked, wrong = refresh_cluster(
+                c, machines, racks, clusters, links, journal, vm_row[0], keys, rack_sums, cluster_sums,
+                columns, column_seen, slots, tally
+            )  # fmt: skip
+            updated += looked
+            fault = max(fault, wrong)
+    return updated, fault
+
+
+@njit(cache=True)
+def rank(clusters, journal, vm, ranking):
+    """Bring the order of clusters up to date: best key first, invalid last, ties in the ranking's own random order."""
+    n = clusters.shape[0]
+    changed, fault = False, 0
+    for c in range(n):
+        revision = journal[1 + n + c]
+        if ranking[SEEN, c] != revision:
+            ranking[SEEN, c] = revision
+            key = cluster_key(clusters[c], vm)
+            if key > INVALID:
+                fault, key = key - INVALID, INVALID
+            if key != ranking[KEY, c]:
+                ranking[KEY, c] = key
+                changed = True
+    if changed:  # nearly sorted already, so insertion is quick
+        for i in range(1, n):
+            c = ranking[ORDER, i]
+            key, salt = ranking[KEY, c], ranking[SALT, c]
+            j = i - 1
+            while j >= 0:
+                d = ranking[ORDER, j]
+                if ranking[KEY, d] < key or (ranking[KEY, d] == key and ranking[SALT, d] < salt):
+                    break
+                ranking[ORDER, j + 1] = d
+                j -= 1
+            ranking[ORDER, j + 1] = c
+    return fault
+
+
+# ------------------------------------------------------------------------------------------------------- tenants
+
+
+@njit(cache=True)
+def seat(machines, racks, clusters, tenant, counts, homes, m):
+    """Count one more VM of the tenant, on machine m, and sum up where its VMs are."""
+    racks_at, clusters_at = machines.shape[0], machines.shape[0] + racks.shape[0]
+    datacenters_at, updates_at = clusters_at + clusters.shape[0], clusters_at + 2 * clusters.shape[0]
+    t = tenant[0]
+    homes[t.placed] = m
+    t.placed += 1
+    counts[m] += 1
+    counts[racks_at + machines[m].rack] += 1
+    counts[clusters_at + machines[m].cluster] += 1
+    counts[datacenters_at + machines[m].datacenter] += 1
+    counts[updates_at + machines[m].update_domain] += 1
+    t.least_in_rack = t.least_in_update_domain = t.placed
+    t.most_in_rack = t.most_in_update_domain = 0
+    distinct_racks, distinct_updates = 0.0, 0.0
+    for i in range(t.placed):
+        in_rack = counts[racks_at + machines[homes[i]].rack]
+        in_update = counts[updates_at + machines[homes[i]].update_domain]
+        t.least_in_rack, t.most_in_rack = min(t.least_in_rack, in_rack), max(t.most_in_rack, in_rack)
+        t.least_in_update_domain = min(t.least_in_update_domain, in_update)
+        t.most_in_update_domain = max(t.most_in_update_domain, in_update)
+        distinct_racks += 1.0 / in_rack
+        distinct_updates += 1.0 / in_update
+    t.racks, t.update_domains = round(distinct_racks), round(distinct_updates)
+
+
+@njit(cache=True)
+def leave(machines, racks, clusters, tenant, counts, homes):
+    """Forget where the tenant's VMs are, so that the counts are zero for the next one."""
+    clusters_at = machines.shape[0] + racks.shape[0]
+    datacenters_at, updates_at = clusters_at + clusters.shape[0], clusters_at + 2 * clusters.shape[0]
+    for i in range(tenant[0].placed):
+        m = homes[i]
+        counts[m] = 0
+        counts[machines.shape[0] + machines[m].rack] = 0
+        counts[clusters_at + machines[m].cluster] = 0
+        counts[datacenters_at + machines[m].datacenter] = 0
+        counts[updates_at + machines[m].update_domain] = 0
+    tenant[0].placed = tenant[0].racks = tenant[0].update_domains = 0
+    tenant[0].least_in_rack = tenant[0].most_in_rack = 0
+    tenant[0].least_in_update_domain = tenant[0].most_in_update_domain = 0
+
+
+@njit(cache=True)
+def tenant_verdict(m, machines, racks, clusters, tenant, counts):
+    """The first tenant rule that refuses machine m, -1 for none."""
+    racks_at, clusters_at = machines.shape[0], machines.shape[0] + racks.shape[0]
+    datacenters_at, updates_at = clusters_at + clusters.shape[0], clusters_at + 2 * clusters.shape[0]
+    return tenant_failure(m, machines[m], tenant[0], counts, racks_at, clusters_at, datacenters_at, updates_at)
+
+
+@njit(cache=True)
+def mask(m, rule, machines, racks, clusters, keys, rack_sums, cluster_sums, counts, undo, undone):
+    """Take out of an evaluation, for one pick, all that a tenant rule's refusal of machine m proves refused.
+
+    The verdict depends on the machine only through how many of the tenant's VMs are in its unit of the rule's domain.
+    So it holds for the whole unit; and where that count is zero, for every unit that has none of the tenant's VMs.
+    """
+    domain = TENANT_DOMAINS[rule]
+    r, c = machines[m].rack, machines[m].cluster
+    racks_at, clusters_at = machines.shape[0], machines.shape[0] + racks.shape[0]
+    in_rack, in_cluster = counts[racks_at + r], counts[clusters_at + c]
+    in_datacenter = counts[clusters_at + clusters.shape[0] + machines[m].datacenter]
+    if domain == MACHINE:
+        here = counts[m]
+    elif domain == RACK:
+        here = in_rack
+    elif domain == CLUSTER:
+        here = in_cluster
+    else:
+        here = in_datacenter
+    extent = domain
+    if domain == UPDATE_DOMAIN:
+        extent = MACHINE
+    elif domain == DATACENTER or (here == 0 and in_cluster == 0):
+        extent = CLUSTER
+    elif here == 0 and in_rack == 0:
+        extent = RACK
+    if extent == CLUSTER:
+        undone = remember(undo, undone, UNDO_CLUSTER, c, cluster_sums[c, LOW], cluster_sums[c, TIES])
+        cluster_sums[c, LOW], cluster_sums[c, TIES] = INVALID, 0
+        return undone
+    old, old_ties = rack_sums[r, LOW] | rack_sums[r, BITS], rack_sums[r, TIES]
+    if extent == RACK:
+        undone = remember(undo, undone, UNDO_BITS, r, rack_sums[r, BITS], 0)
+        rack_sums[r, BITS] = INVALID
+    else:
+        undone = remember(undo, undone, UNDO_RACK, r, rack_sums[r, LOW], rack_sums[r, TIES])
+        undone = remember(undo, undone, UNDO_KEY, m, keys[m], 0)
+        change_key(m, INVALID, machines, racks, keys, rack_sums)
+    undone = remember(undo, undone, UNDO_CLUSTER, c, cluster_sums[c, LOW], cluster_sums[c, TIES])
+    follow_rack(r, c, old, old_ties, clusters, rack_sums, cluster_sums)
+    return undone
+
+
+@njit(cache=True)
+def remember(undo, undone, kind, index, a, b):
+    """Note what a mask changes."""
+    undo[undone, 0], undo[undone, 1], undo[undone, 2], undo[undone, 3] = kind, index, a, b
+    return undone + 1
+
+
+@njit(cache=True)
+def unmask(keys, rack_sums, cluster_sums, undo, undone):
+    """Put an evaluation back exactly as it was before any mask."""
+    while undone > 0:
+        undone -= 1
+        kind, index = undo[undone, 0], undo[undone, 1]
+        if kind == UNDO_KEY:
+            keys[index] = undo[undone, 2]
+        elif kind == UNDO_RACK:
+            rack_sums[index, LOW], rack_sums[index, TIES] = undo[undone, 2], undo[undone, 3]
+        elif kind == UNDO_BITS:
+            rack_sums[index, BITS] = undo[undone, 2]
+        else:
+            cluster_sums[index, LOW], cluster_sums[index, TIES] = undo[undone, 2], undo[undone, 3]
+
+
+# ------------------------------------------------------------------------------------------------------ choosing
+
+
+@njit(cache=True)
+def below(rng, n):
+    """A uniform random number from 0 to n - 1 (SplitMix64)."""
+    rng[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = rng[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return np.int64(z % np.uint64(n))
+
+
+@njit(cache=True)
+def nth_with_key(nth, key, chosen, found, racks, clusters, keys, rack_sums):
+    """The nth machine (from 0) of the chosen clusters whose full key is `key`, -1 if there are fewer."""
+    for i in range(found):
+        c = chosen[i]
+        first_rack = clusters[c].first_rack
+        for r in range(first_rack, first_rack + clusters[c].racks):
+            bits = rack_sums[r, BITS]
+            if (rack_sums[r, LOW] | bits) > key:
+                continue
+            if (rack_sums[r, LOW] | bits) == key and nth >= rack_sums[r, TIES]:
+                nth -= rack_sums[r, TIES]
+                continue
+            first = racks[r].first
+            for m in range(first, first + racks[r].machines):
+                if (keys[m] | bits) == key:
+                    if nth == 0:
+                        return m
+                    nth -= 1
+    return -1
+
+
+@njit(cache=True)
+def pick_best(chosen, found, racks, clusters, keys, rack_sums, cluster_sums, rng):
+    """A machine drawn uniformly from the best of the chosen clusters, and how many tied."""
+    best, ties = INVALID, 0
+    for i in range(found):
+        low = cluster_sums[chosen[i], LOW]
+        if low < best:
+            best, ties = low, cluster_sums[chosen[i], TIES]
+        elif low == best:
+            ties += cluster_sums[chosen[i], TIES]
+    nth = below(rng, ties)
+    for i in range(found):
+        c = chosen[i]
+        if cluster_sums[c, LOW] != best:
+            continue
+        if nth < cluster_sums[c, TIES]:
+            return nth_with_key(nth, best, chosen[i : i + 1], 1, racks, clusters, keys, rack_sums), ties
+        nth -= cluster_sums[c, TIES]
+    return -1, 0
+
+
+@njit(cache=True)
+def pick_top(top, chosen, found, racks, clusters, keys, rack_sums, heap, rng):
+    """A machine drawn uniformly from the best `top` of the chosen clusters; ties at the border are drawn fairly too."""
+    size = 0  # of a heap whose root is the worst of the best keys so far
+    for i in range(found):
+        c = chosen[i]
+        first_rack = clusters[c].first_rack
+        for r in range(first_rack, first_rack + clusters[c].racks):
+            bits = rack_sums[r, BITS]
+            if bits >= INVALID or (size == top and (rack_sums[r, LOW] | bits) >= heap[0]):
+                continue
+            first = racks[r].first
+            for m in range(first, first + racks[r].machines):
+                key = keys[m] | bits
+                if key >= INVALID or (size == top and key >= heap[0]):
+                    continue
+                if size < top:
+                    j = size
+                    size += 1
+                    while j > 0 and heap[(j - 1) // 2] < key:
+                        heap[j] = heap[(j - 1) // 2]
+                        j = (j - 1) // 2
+                    heap[j] = key
+                else:
+                    j = 0
+                    while 2 * j + 1 < size:
+                        child = 2 * j + 1
+                        if child + 1 < size and heap[child + 1] > heap[child]:
+                            child += 1
+                        if heap[child] <= key:
+                            break
+                        heap[j] = heap[child]
+                        j = child
+                    heap[j] = key
+    worst, better = heap[0], 0
+    for i in range(size):
+        better += heap[i] < worst
+    draw = below(rng, size)
+    if draw < better:  # any of the keys strictly better than the border
+        key, nth = heap[0], 0
+        seen = -1
+        for i in range(size):
+            if heap[i] < worst:
+                seen += 1
+                if seen == draw:
+                    key = heap[i]
+                    for j in range(i):
+                        nth += heap[j] == key
+        return nth_with_key(nth, key, chosen, found, racks, clusters, keys, rack_sums), size
+    ties = 0
+    for i in range(found):
+        c = chosen[i]
+        first_rack = clusters[c].first_rack
+        for r in range(first_rack, first_rack + clusters[c].racks):
+            bits = rack_sums[r, BITS]
+            if (rack_sums[r, LOW] | bits) > worst:
+                continue
+            for m in range(racks[r].first, racks[r].first + racks[r].machines):
+                ties += (keys[m] | bits) == worst
+    return nth_with_key(below(rng, ties), worst, chosen, found, racks, clusters, keys, rack_sums), size
+
+
+@njit(cache=True)
+def assign(
+    machines, racks, clusters, links, journal, vm_row, keys, rack_sums, cluster_sums, ranking, columns, column_seen, slots,
+    tally, tenant, counts, homes, constrained, scratch, undo, rng, top_clusters, top_machines
+):  # fmt: skip
+    """Choose a machine for one VM and put the VM on it.
+
+    Clusters in order of preference are brought up to date until `top_clusters` of them have a valid machine; among these
+    the lowest key wins, ties are drawn uniformly; `top_machines` > 1 draws from that many best instead. No machine that
+    is valid is ever missed: clusters without one do not count towards the bound.
+
+    Returns machine or -1, machines looked at, a rule's fault or 0, how many the draw was among, clusters found.
+    """
+    vm = vm_row[0]
+    fault = rank(clusters, journal, vm, ranking)
+    updated, found, undone = 0, 0, 0
+    chosen, heap = scratch[0], scratch[1]
+    for i in range(clusters.shape[0]):
+        c = ranking[ORDER, i]
+        if ranking[KEY, c] >= INVALID or found == top_clusters:
+            break
+        looked, wrong = refresh_cluster(
+            c, machines, racks, clusters, links, journal, vm, keys, rack_sums, cluster_sums, columns, column_seen, slots, tally
+        )
+        updated += looked
+        fault = max(fault, wrong)
+        if constrained:  # the cluster counts only if one of its machines is fine for the tenant, too
+            while cluster_sums[c, LOW] < INVALID:
+                scratch[2, 0] = c
+                m = nth_with_key(0, cluster_sums[c, LOW], scratch[2], 1, racks, clusters, keys, rack_sums)
+                rule = tenant_verdict(m, machines, racks, clusters, tenant, counts)
+                if rule < 0:
+                    break
+                undone = mask(
+                    m, rule, machines, racks, clusters, keys, rack_sums, cluster_sums, counts, undo, undone
+                )
+        if cluster_sums[c, LOW] < INVALID:
+            chosen[found] = c
+            found += 1
+    m, ties = -1, 0
+    while found > 0 and fault == 0:
+        if top_machines > 1:
+            m, ties = pick_top(top_machines, chosen, found, racks, clusters, keys, rack_sums, heap, rng)
+        else:
+            m, ties = pick_best(chosen, found, racks, clusters, keys, rack_sums, cluster_sums, rng)
+        if not constrained:
+            break
+        rule = tenant_verdict(m, machines, racks, clusters, tenant, counts)
+        if rule < 0:
+            break
+        undone = mask(m, rule, machines, racks, clusters, keys, rack_sums, cluster_sums, counts, undo, undone)
+    unmask(keys, rack_sums, cluster_sums, undo, undone)
+    if m >= 0:
+        place(machines, racks, clusters, links, journal, m, vm, 1)
+        if constrained:
+            seat(machines, racks, clusters, tenant, counts, homes, m)
+            tenant[0].remaining -= 1
+    return m, updated, fault, ties, found
+
+
+# ---------------------------------------------------------------------------------------------------- explaining
+
+
+@njit(cache=True)
+def judge(
+    machines, racks, clusters, links, journal, vm_row, columns, column_seen, slots, tally, tenant, counts, constrained,
+    cluster_keys, verdicts, details, full_keys
+):  # fmt: skip
+    """Every cluster's key and every machine's verdict and full key, from scratch: no evaluation, no cluster selection.
+
+    A verdict is the number of the first rule that says no: cluster validators from 0, then machine validators, then
+    tenant rules; -1 for a valid machine. Returns the fault of a rule, or 0.
+    """
+    vm, fault = vm_row[0], 0
+    for c in range(clusters.shape[0]):
+        refresh_columns(c, machines, clusters, links, journal, vm, columns, column_seen, slots, tally)
+        failed = cluster_failure(clusters[c], vm)
+        cluster_keys[c] = cluster_key(clusters[c], vm)
+        if cluster_keys[c] > INVALID:
+            fault = cluster_keys[c] - INVALID
+        first_rack = clusters[c].first_rack
+        for r in range(first_rack, first_rack + clusters[c].racks):
+            bits = rack_bits(racks[r], vm)
+            if bits > INVALID:
+                fault = bits - INVALID
+            for m in range(racks[r].first, racks[r].first + racks[r].machines):
+                verdicts[m], details[m], full_keys[m] = failed, 0, INVALID
+                if failed >= 0:
+                    continue
+                verdict = machine_failure(machines[m], vm, m, columns, slots)
+                if verdict >= 0:
+                    verdicts[m] = CLUSTER_VALIDATORS + verdict
+                    details[m] = machine_detail(machines[m], vm, verdict)
+                    continue
+                key = machine_key(machines[m], vm, m, columns, slots)
+                if key > INVALID:
+                    fault = key - INVALID
+                    continue
+                full_keys[m] = key | bits
+                if constrained:
+                    verdict = tenant_verdict(m, machines, racks, clusters, tenant, counts)
+                    if verdict >= 0:
+                        verdicts[m] = CLUSTER_VALIDATORS + VALIDATORS + verdict
+    return fault

@@ -1,0 +1,109 @@
+"""Bounded caches: least recently used goes first, and what nobody has used for long goes too."""
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class PoolStats:
+    """What one class of cached objects was asked for, and what it cost."""
+
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0
+    updated_on_hit: int = 0  # machines looked at to bring an object up to date
+    updated_on_miss: int = 0
+    updated_idle: int = 0
+
+    @property
+    def requests(self) -> int:
+        """How often an object of this class was wanted."""
+        return self.hits + self.misses
+
+    @property
+    def hit_ratio(self) -> float:
+        """Share of requests that found their object."""
+        return self.hits / self.requests if self.requests else 0.0
+
+
+class _Entry(Generic[V]):
+    __slots__ = ("tick", "used", "value")
+
+    def __init__(self, value: V) -> None:
+        self.value, self.used, self.tick = value, 0.0, 0
+
+
+class Pool(Generic[V]):
+    """A bounded cache of objects by key. `dropped` is called with each object that leaves.
+
+    A use only stamps its entry; the least recently used is looked for when room is needed, which is rare.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        max_idle: float,
+        clock: Callable[[], float],
+        dropped: Callable[[V], None] | None = None,
+    ) -> None:
+        self.capacity, self.max_idle, self.stats = capacity, max_idle, PoolStats()
+        self._clock, self._dropped = clock, dropped
+        self._entries: dict[Hashable, _Entry[V]] = {}
+        self._ticks = 0
+
+    def get(self, key: Hashable) -> V | None:
+        """The object of a key, now the most recently used; None counts as a miss."""
+        entry = self._entries.get(key)
+        if entry is None:
+            self.stats.misses += 1
+            return None
+        self.stats.hits += 1
+        self._stamp(entry)
+        return entry.value
+
+    def _stamp(self, entry: _Entry[V]) -> None:
+        self._ticks += 1
+        entry.tick, entry.used = self._ticks, self._clock()
+
+    def make_room(self) -> None:
+        """Let go of what is too old, and of the least recently used if there is no room for one more."""
+        self.expire()
+        while len(self._entries) >= self.capacity:
+            self._drop(min(self._entries, key=lambda key: self._entries[key].tick))
+
+    def put(self, key: Hashable, value: V) -> None:
+        """Keep an object. Call `make_room` first."""
+        self._entries[key] = entry = _Entry(value)
+        self._stamp(entry)
+
+    def peek(self, key: Hashable) -> V | None:
+        """The object of a key, without using it."""
+        entry = self._entries.get(key)
+        return entry.value if entry else None
+
+    def expire(self) -> None:
+        """Let go of what has not been used for `max_idle`."""
+        oldest_allowed = self._clock() - self.max_idle
+        for key in [key for key, entry in self._entries.items() if entry.used < oldest_allowed]:
+            self._drop(key)
+
+    def _drop(self, key: Hashable) -> None:
+        entry = self._entries.pop(key)
+        self.stats.evictions += 1
+        if self._dropped:
+            self._dropped(entry.value)
+
+    def newest_first(self) -> Iterator[V]:
+        """All objects, most recently used first."""
+        entries = sorted(self._entries.values(), key=lambda entry: -entry.tick)
+        return (entry.value for entry in entries)
+
+    def keys(self) -> list[Hashable]:
+        """The keys, least recently used first."""
+        return sorted(self._entries, key=lambda key: self._entries[key].tick)
+
+    def __len__(self) -> int:
+        return len(self._entries)

@@ -1,0 +1,181 @@
+"""What a rule is: a plain function of rows with a name, a reason, and the request traits it depends on.
+
+    validator    (machine, vm) -> bool             hard: the reason is given to people when it says no
+    preference   (machine, vm) -> score in [0, 1]  soft: lower is better
+    tenant_rule  (tenant) -> bool                  hard: depends on where the tenant's own VMs are
+    derived      (machine, vm) -> float            a fact worth remembering, given to the rules that need it
+
+The decorators only attach a description; the function stays callable as it is, in tests and in explanations. Anything
+after the rows is a parameter: it needs a default, and a policy may set it. The compiler turns parameters into constants.
+"""
+
+import dis
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from roost.model.errors import InvalidInput
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Kind = Literal["validator", "preference", "tenant", "derived"]
+Scope = Literal["cluster", "machine", "rack", "tenant"]
+Domain = Literal["machine", "rack", "update_domain", "cluster", "datacenter"]
+
+# What a rule may read of a VM once it has declared the trait. Any other name is a trait of the user's own.
+TRAIT_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "vm_type": ("type", "demand", "supported"),
+    "priority": ("priority",),
+    "features": ("features",),
+    "isolation": ("isolation",),
+    "colocation": ("colocation", "avoids"),
+    "datacenter": ("datacenter",),
+    "cluster": ("cluster",),
+    "generation": ("generation",),
+}
+
+
+class PerResource(Mapping[str, float]):
+    """A parameter with a number for each resource of the zone, 0 for those not named."""
+
+    def __init__(self, **values: float) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> float:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class ResourceName(str):
+    """A parameter that names a resource of the zone; the rule receives its index."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule's description; `function` does the thinking."""
+
+    name: str
+    kind: Kind
+    scope: Scope
+    function: Callable[..., Any]
+    traits: tuple[str, ...] = ()
+    reason: str = ""
+    recheck: bool = False
+    needs: tuple["Rule", ...] = ()
+    detail: Callable[..., int] | None = None
+    domain: Domain = "machine"
+    constraint: str = ""
+
+    @property
+    def summary(self) -> str:
+        """The first line of its docstring."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    @property
+    def rows(self) -> int:
+        """How many leading arguments are rows or derived values; the rest are parameters."""
+        return (1 if self.kind == "tenant" else 2) + len(self.needs)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Its parameters and what they are when a policy does not say."""
+        parameters = list(inspect.signature(self.function).parameters.values())[self.rows :]
+        return {p.name: p.default for p in parameters}
+
+
+def rule_of(function: Callable[..., Any]) -> Rule | None:
+    """The description that a decorator attached, if any."""
+    return getattr(function, "rule", None)
+
+
+def _attach(function: Function, **description: Any) -> Function:
+    rule = Rule(name=function.__name__, function=function, **description)
+    _check(rule)
+    function.rule = rule  # type: ignore[attr-defined]
+    return function
+
+
+def _check(rule: Rule) -> None:
+    """Refuse a rule whose signature or reads contradict what it declares: it would be cached wrongly."""
+    where = f"rule {rule.name} ({rule.function.__module__})"
+    parameters = list(inspect.signature(rule.function).parameters.values())
+    if len(parameters) < rule.rows:
+        raise InvalidInput(where, f"takes {len(parameters)} arguments", f"it must take {rule.rows} before parameters")
+    for p in parameters[rule.rows :]:
+        if p.default is inspect.Parameter.empty:
+            raise InvalidInput(where, f"parameter {p.name} has no default", "give it one: policies need not set it")
+    if rule.kind == "tenant":
+        return
+    allowed = {field for trait in rule.traits for field in TRAIT_FIELDS.get(trait, (trait,))}
+    if undeclared := _reads(rule.function, parameters[1].name) - allowed:
+        names = ", ".join(sorted(undeclared))
+        owners = [t for t, fields in TRAIT_FIELDS.items() if undeclared & set(fields)] or sorted(undeclared)
+        raise InvalidInput(where, f"reads vm.{names} without declaring it", f"add {', '.join(owners)} to its traits")
+
+
+def _reads(function: Callable[..., Any], name: str) -> set[str]:
+    """The attributes that a function reads of one of its arguments."""
+    reads, on_argument = set(), False
+    for step in dis.get_instructions(function):
+        if on_argument and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            reads.add(step.argval)
+        on_argument = step.opname == "LOAD_FAST" and step.argval == name
+    return reads
+
+
+def validator(
+    *,
+    reason: str,
+    traits: tuple[str, ...] = (),
+    scope: Literal["machine", "cluster"] = "machine",
+    recheck: bool = False,
+    needs: tuple[Callable[..., Any], ...] = (),
+    detail: Callable[..., int] | None = None,
+) -> Callable[[Function], Function]:
+    """A hard rule. `detail(row, vm)` picks the word for the placeholder in `reason`; `recheck` runs it at commit too."""
+    return lambda function: _attach(
+        function,
+        kind="validator",
+        scope=scope,
+        traits=traits,
+        reason=reason,
+        recheck=recheck,
+        needs=_rules(needs),
+        detail=detail,
+    )
+
+
+def preference(
+    *,
+    traits: tuple[str, ...] = (),
+    scope: Literal["machine", "cluster", "rack"] = "machine",
+    needs: tuple[Callable[..., Any], ...] = (),
+) -> Callable[[Function], Function]:
+    """A soft rule: 0 is best, 1 is worst. Order and buckets are the policy's."""
+    return lambda function: _attach(function, kind="preference", scope=scope, traits=traits, needs=_rules(needs))
+
+
+def tenant_rule(*, domain: Domain, reason: str, constraint: str) -> Callable[[Function], Function]:
+    """A hard rule on where a tenant's VMs are. `tenant.here` counts them in this machine's unit of the domain."""
+    return lambda function: _attach(
+        function, kind="tenant", scope="tenant", domain=domain, reason=reason, constraint=constraint
+    )
+
+
+def derived(
+    *, traits: tuple[str, ...] = (), needs: tuple[Callable[..., Any], ...] = ()
+) -> Callable[[Function], Function]:
+    """A fact about a machine, kept per distinct value of its traits and brought up to date only where machines changed."""
+    return lambda function: _attach(function, kind="derived", scope="machine", traits=traits, needs=_rules(needs))
+
+
+def _rules(functions: tuple[Callable[..., Any], ...]) -> tuple[Rule, ...]:
+    rules = tuple(rule_of(f) for f in functions)
+    if any(r is None or r.kind != "derived" for r in rules):
+        raise InvalidInput("needs", "lists a function without @derived", "decorate it, or drop it from needs")
+    return tuple(r for r in rules if r)

@@ -1,0 +1,146 @@
+"""An ordered set of rules with their parameters: all that the engine knows of a policy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from roost.engine.rule import TRAIT_FIELDS, PerResource, ResourceName, Rule
+from roost.model.errors import InvalidInput, UnknownName
+from roost.model.zone import Zone
+
+CONTINUOUS = 2**20 - 1  # buckets of a preference that asks for none: one part in a million
+KEY_BITS = 62
+
+
+@dataclass(frozen=True)
+class BoundRule:
+    """A rule in its place in a policy: with its parameters and, for a preference, its buckets."""
+
+    rule: Rule
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    buckets: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in self.parameters.items():
+            if name not in self.rule.defaults:
+                raise UnknownName(f"rule {self.rule.name}", "parameter", name, self.rule.defaults)
+            default = self.rule.defaults[name]
+            wanted: tuple[type, ...]
+            if isinstance(default, PerResource):
+                wanted, word = (Mapping,), "a mapping of resources to numbers"
+            elif isinstance(default, str):
+                wanted, word = (str,), "the name of a resource"
+            elif isinstance(default, bool):
+                wanted, word = (bool,), "true or false"
+            else:
+                wanted, word = (int, float), "a number"
+            if not isinstance(value, wanted) or (isinstance(value, bool) and wanted != (bool,)):
+                raise InvalidInput(f"rule {self.rule.name}, parameter {name}", f"is {value!r}", f"it must be {word}")
+        if self.buckets is not None and (self.rule.kind != "preference" or not 1 <= self.buckets <= CONTINUOUS):
+            remedy = f"use 1 to {CONTINUOUS:,}" if self.rule.kind == "preference" else "only preferences have buckets"
+            raise InvalidInput(f"rule {self.rule.name}, buckets", f"is {self.buckets}", remedy)
+
+    @property
+    def levels(self) -> int:
+        """How many buckets the score falls into (bucket 0 is for a score of exactly 0)."""
+        return self.buckets or CONTINUOUS
+
+    @property
+    def width(self) -> int:
+        """Bits of the key that it takes."""
+        return self.levels.bit_length()
+
+    def constants(self, zone: Zone) -> tuple[Any, ...]:
+        """Its parameters as the rule receives them: resource names become indexes, mappings become tuples."""
+        names = [r.name for r in zone.resources]
+        values = {**self.rule.defaults, **self.parameters}
+        resolved: list[Any] = []
+        for name, default in self.rule.defaults.items():
+            value, where = values[name], f"rule {self.rule.name}, parameter {name}"
+            if isinstance(default, PerResource):
+                if unknown := [k for k in value if k not in names and k not in default]:
+                    raise UnknownName(where, "resource", unknown[0], names)
+                resolved.append(tuple(float(value.get(n, 0.0)) for n in names))
+            elif isinstance(default, ResourceName):
+                if value not in names:
+                    raise UnknownName(where, "resource", value, names)
+                resolved.append(names.index(value))
+            else:
+                resolved.append(value)
+        return tuple(resolved)
+
+    def bucket(self, score: float) -> int:
+        """Which bucket a score falls into: ⌈S·N⌉."""
+        scaled = min(1.0, max(0.0, score)) * self.levels
+        return int(scaled) + (scaled > int(scaled))
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """The rules of a policy, in order. Preferences are strictly ordered: a later one only breaks ties of the earlier."""
+
+    cluster_validators: tuple[BoundRule, ...] = ()
+    cluster_preferences: tuple[BoundRule, ...] = ()
+    validators: tuple[BoundRule, ...] = ()
+    preferences: tuple[BoundRule, ...] = ()
+    tenant_rules: tuple[BoundRule, ...] = ()
+    top_clusters: int = 12
+
+    def __post_init__(self) -> None:
+        for title, rules in (("clusters", self.cluster_preferences), ("machines", self.preferences)):
+            if (bits := sum(r.width for r in rules)) > KEY_BITS:
+                raise InvalidInput(
+                    f"{title}: preferences",
+                    f"need {bits} bits of a {KEY_BITS}-bit key",
+                    "give continuous ones buckets (each continuous one takes 20 bits, N buckets take log2 N)",
+                )
+        if not 1 <= self.top_clusters <= 1_000:
+            raise InvalidInput("top_clusters", f"is {self.top_clusters}", "use 1 to 1,000; the paper uses 8 to 16")
+
+    @cached_property
+    def columns(self) -> tuple[Rule, ...]:
+        """The derived columns that the rules need, each after those it needs itself."""
+        ordered: dict[Rule, None] = {}
+
+        def visit(rule: Rule) -> None:
+            for need in rule.needs:
+                visit(need)
+                ordered.setdefault(need)
+
+        for bound in (*self.validators, *self.preferences):
+            visit(bound.rule)
+        return tuple(ordered)
+
+    @cached_property
+    def cluster_traits(self) -> tuple[str, ...]:
+        """What the ranking of clusters depends on."""
+        return _traits([b.rule for b in (*self.cluster_validators, *self.cluster_preferences)])
+
+    @cached_property
+    def machine_traits(self) -> tuple[str, ...]:
+        """What the evaluation of machines depends on."""
+        return _traits([*(b.rule for b in (*self.validators, *self.preferences)), *self.columns])
+
+    @cached_property
+    def own_traits(self) -> tuple[str, ...]:
+        """Traits that only user-written rules know."""
+        return tuple(t for t in sorted({*self.cluster_traits, *self.machine_traits}) if t not in TRAIT_FIELDS)
+
+    @cached_property
+    def shifts(self) -> tuple[int, ...]:
+        """Where each preference's bucket starts in a machine's key; the first rule takes the highest bits."""
+        return key_shifts(self.preferences)
+
+
+def key_shifts(rules: Sequence[BoundRule]) -> tuple[int, ...]:
+    """The bit offset of each rule's bucket in a packed key."""
+    shifts, at = [], sum(r.width for r in rules)
+    for bound in rules:
+        at -= bound.width
+        shifts.append(at)
+    return tuple(shifts)
+
+
+def _traits(rules: Sequence[Rule]) -> tuple[str, ...]:
+    return tuple(sorted({trait for rule in rules for trait in rule.traits}))

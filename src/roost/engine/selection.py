@@ -1,0 +1,260 @@
+"""Choosing a machine: the compiled rules, the cached evaluations they keep, and what each of them cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roost.engine.pools import Pool, PoolStats
+from roost.engine.ruleset import BoundRule, RuleSet
+from roost.engine.shape import Shape
+from roost.engine.tenant import TenantDesk
+from roost.engine.view import View
+from roost.model.errors import InvalidInput
+
+INVALID = 2**62
+LARGEST_TOP = 1_000  # machines that a conflict-avoiding draw may be among
+
+
+@dataclass(frozen=True)
+class CacheLimits:
+    """How much an agent may remember."""
+
+    evaluations: int = 256
+    rankings: int = 1_024
+    columns: int = 64  # derived columns, of all kinds together
+    max_idle: float = 3_600.0  # seconds without use
+
+
+class Assignment(NamedTuple):
+    """The outcome of one choice."""
+
+    machine: int  # -1: no machine is valid
+    updated: int  # machines looked at to bring the caches up to date
+    hit: bool  # the evaluation was there already
+    tied: int  # how many machines the draw was among
+    clusters: int  # how many clusters had a valid machine, up to the policy's bound
+
+
+class Evaluation:
+    """Every machine's key for one vector of trait values, cluster by cluster as they are asked for."""
+
+    __slots__ = ("checked", "clusters", "columns_version", "keys", "racks", "shape", "slots", "uses")
+
+    def __init__(self, view: View, shape: Shape) -> None:
+        self.shape = shape
+        self.keys = np.empty(len(view.machines), np.int64)
+        self.racks = np.empty((len(view.racks), 4), np.int64)
+        self.clusters = np.empty((len(view.clusters), 4), np.int64)
+        self.clusters[:] = INVALID, 0, -1, 0
+        self.slots = np.empty(0, np.int64)
+        self.columns_version = -1
+        self.checked = -1  # revision at the last idle refresh
+        self.uses = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the clusters that were asked for; the rest is never touched."""
+        touched = float(np.mean(self.clusters[:, 2] >= 0))
+        return int((self.keys.nbytes + self.racks.nbytes) * touched) + self.clusters.nbytes
+
+
+class Engine:
+    """Chooses machines on one view by one set of rules. Deterministic: same seed and same calls, same choices."""
+
+    def __init__(
+        self,
+        view: View,
+        rules: RuleSet,
+        seed: int = 0,
+        limits: CacheLimits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.view, self.rules, self.seed = view, rules, seed
+        self.kernel: ModuleType = view.kernel
+        limits = limits or CacheLimits()
+        self.evaluations: Pool[Evaluation] = Pool(limits.evaluations, limits.max_idle, clock)
+        self.rankings: Pool[NDArray[np.int64]] = Pool(limits.rankings, limits.max_idle, clock)
+        slots = max(limits.columns, len(rules.columns)) if rules.columns else 0
+        self._free_slots = list(range(slots))
+        self._columns = np.empty((slots, len(view.machines)), np.float64)
+        self._column_seen = np.full((slots, len(view.clusters)), -1, np.int64)
+        self._columns_version = 0  # grows when a column is evicted, so that evaluations look for theirs again
+        self.column_pool: Pool[int] = Pool(slots, limits.max_idle, clock, self._free_column)
+        self._column_stats = [PoolStats() for _ in rules.columns]
+        self._column_updates = np.zeros(len(rules.columns), np.int64)
+        self.desk = TenantDesk(view)
+        self.rng = np.array([seed], np.int64).astype(np.uint64)
+        self._scratch = np.zeros((3, max(LARGEST_TOP, len(view.clusters))), np.int64)
+        self._undo = np.empty((3 * len(view.machines) + 2 * len(view.racks) + len(view.clusters) + 8, 4), np.int64)
+
+    def assign(self, shape: Shape, top: int = 1) -> Assignment:
+        """Choose a machine for one VM of the tenant at the desk and put it there. `top` > 1 draws among the best few."""
+        view, desk, pool = self.view, self.desk, self.evaluations
+        evaluation = pool.get(shape.machine_key)
+        hit = evaluation is not None
+        if evaluation is None:
+            evaluation = self._new_evaluation(shape)
+        if evaluation.columns_version != self._columns_version:
+            self._find_columns(evaluation)
+        evaluation.uses += 1
+        before = view.revision
+        machine, updated, fault, tied, clusters = self.kernel.assign(
+            view.machines, view.racks, view.clusters, view.links, view.journal, shape.row,
+            evaluation.keys, evaluation.racks, evaluation.clusters, self.ranking(shape),
+            self._columns, self._column_seen, evaluation.slots, self._column_updates,
+            desk.row, desk.counts, desk.homes, desk.constrained,
+            self._scratch, self._undo, self.rng, self.rules.top_clusters, top,
+        )  # fmt: skip
+        if fault:
+            raise self._fault(fault)
+        stats = pool.stats
+        if hit:
+            stats.updated_on_hit += updated
+            if updated:
+                for column in self._column_stats:
+                    column.hits += 1
+        else:
+            stats.updated_on_miss += updated
+        if machine >= 0:
+            view.note_placed(machine, shape, before)
+        return Assignment(machine, updated, hit, tied, clusters)
+
+    def ranking(self, shape: Shape) -> NDArray[np.int64]:
+        """The order of clusters for a shape; brought up to date by the kernel when it is used."""
+        ranking = self.rankings.get(shape.cluster_key)
+        if ranking is None:
+            self.rankings.make_room()
+            ranking = np.empty((4, len(self.view.clusters)), np.int64)
+            ranking[0], ranking[1], ranking[2] = INVALID, np.arange(ranking.shape[1]), -1
+            ranking[3] = self.cluster_lots(shape)
+            self.rankings.put(shape.cluster_key, ranking)
+        return ranking
+
+    def cluster_lots(self, shape: Shape) -> NDArray[np.int64]:
+        """How ties between clusters fall for a shape: drawn once, so that an agent keeps to clusters it knows."""
+        lots = np.random.default_rng([self.seed % 2**32, *(value % 2**32 for value in shape.cluster_key)])
+        return lots.permutation(len(self.view.clusters))
+
+    def _new_evaluation(self, shape: Shape) -> Evaluation:
+        self.evaluations.make_room()
+        evaluation = Evaluation(self.view, shape)
+        self._find_columns(evaluation)
+        self.evaluations.put(shape.machine_key, evaluation)
+        return evaluation
+
+    def _find_columns(self, evaluation: Evaluation) -> None:
+        """Give an evaluation the derived columns of its trait values, shared with every other that has the same."""
+        evaluation.slots = self._slots(evaluation.shape)
+        evaluation.columns_version = self._columns_version
+
+    def _slots(self, shape: Shape) -> NDArray[np.int64]:
+        slots = []
+        for i, column in enumerate(self.rules.columns):
+            key = (i, *(shape.traits[t] for t in column.traits))
+            slot = self.column_pool.get(key)
+            stats = self._column_stats[i]
+            if slot is None:
+                stats.misses += 1
+                self.column_pool.make_room()
+                slot = self._free_slots.pop()
+                self._column_seen[slot] = -1
+                self.column_pool.put(key, slot)
+            else:
+                stats.hits += 1
+            slots.append(slot)
+        return np.array(slots, np.int64)
+
+    def _free_column(self, slot: int) -> None:
+        self._free_slots.append(slot)
+        self._columns_version += 1
+
+    def refresh(self, steps: int = 1) -> int:
+        """Use idle time: bring up to `steps` evaluations up to date, the most recently used first.
+
+        Returns how many machines were looked at; 0 means that everything is up to date.
+        """
+        self.evaluations.expire()
+        self.column_pool.expire()
+        revision, looked = self.view.revision, 0
+        for evaluation in list(self.evaluations.newest_first()):
+            if steps == 0:
+                break
+            if evaluation.checked == revision:
+                continue
+            looked += self._refresh(evaluation)
+            evaluation.checked = revision
+            steps -= 1
+        return looked
+
+    def _refresh(self, evaluation: Evaluation) -> int:
+        if evaluation.columns_version != self._columns_version:
+            self._find_columns(evaluation)
+        view = self.view
+        updated, fault = self.kernel.refresh_known_clusters(
+            *view.rows, evaluation.shape.row,
+            evaluation.keys, evaluation.racks, evaluation.clusters,
+            self._columns, self._column_seen, evaluation.slots, self._column_updates,
+        )  # fmt: skip
+        if fault:
+            raise self._fault(fault)
+        self.evaluations.stats.updated_idle += updated
+        return int(updated)
+
+    def judge(self, view: View, shape: Shape, desk: TenantDesk) -> Judgement:
+        """Every cluster and machine judged from scratch on any view, for explanations and as the uncached baseline."""
+        result = Judgement(
+            np.empty(len(view.clusters), np.int64),
+            np.empty(len(view.machines), np.int16),
+            np.empty(len(view.machines), np.int16),
+            np.empty(len(view.machines), np.int64),
+        )
+        n = len(self.rules.columns)
+        slots, tally = np.arange(n), np.zeros(n, np.int64)
+        columns, seen = np.empty((n, len(view.machines))), np.full((n, len(view.clusters)), -1, np.int64)
+        fault = self.kernel.judge(
+            *view.rows, shape.row, columns, seen, slots, tally,
+            desk.row, desk.counts, desk.constrained, *result,
+        )  # fmt: skip
+        if fault:
+            raise self._fault(fault)
+        return result
+
+    def _fault(self, fault: int) -> InvalidInput:
+        rules: tuple[BoundRule, ...] = self.rules.preferences
+        suspects = {r.rule.name for r in (rules[fault - 1 : fault] + self.rules.cluster_preferences[fault - 1 : fault])}
+        return InvalidInput(f"rule {' or '.join(sorted(suspects))}", "gave a score outside 0 to 1", "correct the rule")
+
+    def cache_stats(self) -> dict[str, PoolStats]:
+        """Requests, hits, misses and machines updated, for each class of cached objects."""
+        classes = {"evaluation": self.evaluations.stats, "ranking": self.rankings.stats}
+        for i, (column, stats) in enumerate(zip(self.rules.columns, self._column_stats, strict=True)):
+            stats.updated_on_hit = int(self._column_updates[i])
+            classes[f"column {column.name}"] = stats
+        return classes
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held, by what holds them."""
+        view = self.view
+        return {
+            "rows": view.machines.nbytes + view.racks.nbytes + view.clusters.nbytes,
+            "evaluations": sum(e.nbytes for e in self.evaluations.newest_first()),
+            "rankings": len(self.rankings) * 4 * len(view.clusters) * 8,
+            "columns": len(self.column_pool) * 8 * len(view.machines),
+            "tenant desk": self.desk.counts.nbytes + self.desk.homes.nbytes,
+        }
+
+
+class Judgement(NamedTuple):
+    """Keys and verdicts of a whole zone for one VM; see `judge` in the kernel."""
+
+    cluster_keys: NDArray[np.int64]
+    verdicts: NDArray[np.int16]
+    details: NDArray[np.int16]
+    keys: NDArray[np.int64]

@@ -1,0 +1,113 @@
+"""What a VM asks for, as the row that rules read, and the values of its traits.
+
+VMs that ask for the same thing share one shape; shapes are what evaluations are kept for.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roost.engine.ruleset import RuleSet
+from roost.model.errors import InvalidInput, UnknownName
+from roost.model.request import VM
+from roost.model.zone import Zone
+
+
+MOST_KNOWN = 10_000  # a tenant in isolation has shapes of its own, so they would never stop growing
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Shape:
+    """One distinct thing that VMs ask for."""
+
+    row: NDArray[np.void]  # a single row
+    traits: dict[str, int]
+    machine_key: tuple[int, ...]  # the trait values that machine rules depend on: names its evaluation
+    cluster_key: tuple[int, ...]  # the same for cluster rules: names its ranking
+
+
+def vm_row_type(zone: Zone, own_traits: tuple[str, ...] = ()) -> np.dtype[np.void]:
+    """The row of a VM; a user's own traits follow the fields that Roost knows."""
+    fields: list[Any] = [
+        ("demand", np.int32, (len(zone.generations), len(zone.resources))),
+        ("supported", np.int8, (len(zone.generations),)),
+        ("type", np.int32),
+        ("features", np.int32),
+        ("isolation", np.int32),
+        ("cluster", np.int32),
+        ("datacenter", np.int16),
+        ("colocation", np.int16),
+        ("priority", np.int8),
+        ("generation", np.int8),
+        ("avoids", np.int8, (max(len(zone.classes), 1),)),
+    ]
+    return np.dtype(fields + [(trait, np.int64) for trait in own_traits], align=True)
+
+
+class Shapes:
+    """The shapes seen so far, for one zone and one set of rules."""
+
+    def __init__(self, zone: Zone, rules: RuleSet) -> None:
+        self.zone, self.rules = zone, rules
+        self._type = vm_row_type(zone, rules.own_traits)
+        self._known: dict[tuple[Any, ...], Shape] = {}
+
+    def of(self, vm: VM, tenant: int, where: str = "vm") -> Shape:
+        """The shape of a VM of a tenant (by number). Names that the zone does not know are refused."""
+        isolation = tenant if vm.isolated else 0
+        own = tuple(sorted(vm.traits.items())) if vm.traits else ()
+        key = (vm.type, vm.priority, isolation, vm.colocation, vm.requires, vm.datacenter, vm.cluster, vm.generation, own)
+        if (shape := self._known.get(key)) is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            shape = self._known[key] = self._make(vm, isolation, where)
+        return shape
+
+    def _make(self, vm: VM, isolation: int, where: str) -> Shape:
+        zone = self.zone
+        kind = zone.vm_type(vm.type, f"{where}.type")
+        colocation = _find(vm.colocation, zone.classes, f"{where}.colocation", "anti-colocation class")
+        required = (*zone.vm_types[kind].requires, *vm.requires)
+        traits = {
+            "vm_type": kind,
+            "priority": _find(vm.priority or zone.bands[0], zone.bands, f"{where}.priority", "priority band"),
+            "features": zone.feature_bits(required, f"{where}.requires"),
+            "isolation": isolation,
+            "colocation": colocation,
+            "datacenter": _find(vm.datacenter, zone.datacenters, f"{where}.datacenter", "datacenter"),
+            "cluster": _find(vm.cluster, zone.cluster_names, f"{where}.cluster", "cluster"),
+            "generation": _find(vm.generation, tuple(zone.generation_index), f"{where}.generation", "generation"),
+        }
+        for trait, value in vm.traits.items():
+            if trait not in self.rules.own_traits:
+                raise UnknownName(f"{where}.traits", "trait of the policy's own rules", trait, self.rules.own_traits)
+            if not -(2**63) <= value < 2**63:
+                raise InvalidInput(f"{where}.traits.{trait}", f"is {value}", "use a 64-bit whole number")
+        traits |= {trait: vm.traits.get(trait, 0) for trait in self.rules.own_traits}
+        row = np.zeros(1, self._type)
+        for trait, value in traits.items():
+            if trait == "vm_type":
+                row["type"], row["demand"], row["supported"] = kind, zone.demand[kind], zone.supported[kind]
+            else:
+                row[trait] = value
+        if colocation >= 0:
+            row["avoids"] = zone.conflicts[colocation]
+        return Shape(
+            row,
+            traits,
+            tuple(traits[t] for t in self.rules.machine_traits),
+            tuple(traits[t] for t in self.rules.cluster_traits),
+        )
+
+
+def _find(name: str, known: tuple[str, ...], where: str, kind: str) -> int:
+    """The index of a name, -1 for no name."""
+    if not name:
+        return -1
+    if name not in known:
+        raise UnknownName(where, kind, name, known)
+    return known.index(name)
+
+

@@ -1,0 +1,1 @@
+"""The nouns: zone, machine, cluster, VM type, tenant, request, placement, errors. Imports nothing else of Roost."""

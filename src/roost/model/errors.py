@@ -1,0 +1,48 @@
+"""Every error Roost raises on purpose, in one tree.
+
+    RoostError
+    ├── InvalidInput        the caller's mistake: says where, what is wrong, and what would be right
+    │   └── UnknownName     a name that is not in the zone or the policy, with the nearest names that are
+    └── InvariantBroken     a bug in Roost: the state contradicts itself
+
+A request that does not fit is no error: it is a decision that says why. Codes never change once released.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class RoostError(Exception):
+    """Anything Roost raises on purpose."""
+
+    code = "roost.error"
+
+
+class InvalidInput(RoostError):
+    """The input cannot be used; nothing was changed."""
+
+    code = "roost.invalid_input"
+
+    def __init__(self, where: str, problem: str, remedy: str = "") -> None:
+        self.where, self.problem, self.remedy = where, problem, remedy
+        super().__init__(f"{where}: {problem}" + (f"; {remedy}" if remedy else ""))
+
+
+class UnknownName(InvalidInput):
+    """A name nobody has heard of."""
+
+    code = "roost.unknown_name"
+
+    def __init__(self, where: str, kind: str, name: object, known: Iterable[str]) -> None:
+        names = sorted(known)
+        close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+        shown = close or names[:8]
+        more = "" if close or len(names) <= 8 else f" and {len(names) - 8} more"
+        remedy = f"{'did you mean' if close else 'known are'} {', '.join(shown)}{more}" if names else "none are defined"
+        super().__init__(where, f"no {kind} is called {str(name)!r}", remedy)
+
+
+class InvariantBroken(RoostError):
+    """The state contradicts itself; this is a bug."""
+
+    code = "roost.invariant_broken"

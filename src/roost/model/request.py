@@ -1,0 +1,97 @@
+"""What a tenant asks for and what it gets."""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from roost.model.errors import InvalidInput
+
+Colocation = Literal["rack", "cluster", "datacenter"]
+
+
+class VM(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One virtual machine that is wanted: its type, and what else it asks of the machine it runs on."""
+
+    type: str
+    name: str = ""  # unique in the zone; made from the tenant's name when empty
+    priority: str = ""  # a priority band of the zone; the highest when empty
+    isolated: bool = False  # no VM of another tenant on the same machine
+    colocation: str = ""  # an anti-colocation class of the zone
+    requires: tuple[str, ...] = ()  # hardware features, besides those of its type
+    datacenter: str = ""
+    cluster: str = ""
+    generation: str = ""
+    traits: Mapping[str, int] = {}  # values for traits that only a user's own rules know
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.type, str) or not self.type:
+            raise InvalidInput("vm.type", f"must be the name of a VM type, not {self.type!r}", "for example VM('D4')")
+        for trait, value in self.traits.items():
+            if not isinstance(value, int):
+                raise InvalidInput(f"vm.traits.{trait}", f"must be a whole number, not {value!r}")
+
+
+class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a tenant asks of its VMs together. A fault domain is a rack. 0 or empty means: no such constraint."""
+
+    min_fault_domains: int = 0
+    max_fault_domains: int = 0
+    fault_domain_skew: int = 0
+    min_update_domains: int = 0
+    update_domain_skew: int = 0
+    max_per_machine: int = 0
+    max_per_rack: int = 0
+    colocate: Colocation | Literal[""] = ""
+
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            value = getattr(self, field)
+            if field == "colocate":
+                if value not in ("", "rack", "cluster", "datacenter"):
+                    raise InvalidInput("constraints.colocate", f"is {value!r}", "use rack, cluster or datacenter")
+            elif not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise InvalidInput(f"constraints.{field}", f"is {value!r}", "use a whole number, 0 for no constraint")
+        if self.max_fault_domains and self.min_fault_domains > self.max_fault_domains:
+            raise InvalidInput(
+                "constraints.min_fault_domains",
+                f"is {self.min_fault_domains}, above max_fault_domains, which is {self.max_fault_domains}",
+            )
+        if self.colocate == "rack" and self.min_fault_domains > 1:
+            raise InvalidInput(
+                "constraints.colocate", "asks for one rack while min_fault_domains asks for several", "drop one of them"
+            )
+
+    @property
+    def named(self) -> dict[str, int | str]:
+        """The constraints that are set, by name."""
+        return {field: getattr(self, field) for field in self.__struct_fields__ if getattr(self, field)}
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """VMs that are placed together or not at all. For a tenant that already has VMs this is a scale-out."""
+
+    tenant: str
+    vms: tuple[VM, ...]
+    constraints: Constraints | None = None  # None: the tenant's own, if it exists already, else none
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tenant, str) or not self.tenant:
+            raise InvalidInput("request.tenant", f"must be a name, not {self.tenant!r}")
+        if not isinstance(self.vms, Iterable) or isinstance(self.vms, str):
+            raise InvalidInput("request.vms", f"must be a list of VMs, not {self.vms!r}")
+        vms = tuple(self.vms)
+        if not vms:
+            raise InvalidInput("request.vms", "is empty", "ask for at least one VM")
+        for i, vm in enumerate(vms):
+            if not isinstance(vm, VM):
+                raise InvalidInput(f"request.vms[{i}]", f"must be a VM, not {vm!r}", "for example VM('D4')")
+        msgspec.structs.force_setattr(self, "vms", vms)
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """One VM on one machine, by name."""
+
+    vm: str
+    type: str
+    machine: str

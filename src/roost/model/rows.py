@@ -1,0 +1,111 @@
+"""The row types of a zone: what one machine, rack or cluster is, in memory.
+
+Rows are NumPy records, so that rules read them by name (`machine.free[band][resource]`) both compiled and uncompiled.
+How many resources, bands, anti-colocation classes and VM types there are comes from the zone file, so the types are
+built when a zone is loaded. Amounts are integers in the smallest unit. A machine row is about two cache lines.
+"""
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+CACHE_LINE = 64
+
+
+class MachineState(IntEnum):
+    """What a machine may be used for. Only ready machines take new VMs."""
+
+    READY = 0
+    DRAINING = 1
+    DOWN = 2
+    QUARANTINED = 3
+
+
+def machine_type(bands: int, resources: int, classes: int) -> np.dtype[np.void]:
+    """One machine. `free[b]` is capacity less what bands at or above `b` hold: a band sees lower bands' VMs as free."""
+    return _padded(
+        [
+            ("free", np.int32, (bands, resources)),
+            ("capacity", np.int32, (resources,)),
+            ("vms", np.int32),
+            ("owner", np.int32),  # the tenant that holds the machine in isolation, 0 for none
+            ("features", np.int32),  # bit set of hardware capabilities
+            ("rack", np.int32),
+            ("cluster", np.int16),
+            ("datacenter", np.int16),
+            ("update_domain", np.int16),
+            ("versions_behind", np.int16),  # host environments released since the one it runs
+            ("failures", np.int16),  # failures in the last thirty days
+            ("state", np.int8),
+            ("health", np.int8),  # 100 is perfect, 0 is broken
+            ("generation", np.int8),
+            ("classes", np.int16, (max(classes, 1),)),  # VMs of each anti-colocation class
+        ]
+    )
+
+
+def _padded(fields: list[Any]) -> np.dtype[np.void]:
+    """A row that fills whole cache lines, so that reading one never touches a line of its neighbour."""
+    packed = np.dtype(fields, align=True)
+    names = list(packed.names or ())
+    return np.dtype(
+        {
+            "names": names,
+            "formats": [packed[name] for name in names],
+            "offsets": [packed.fields[name][1] for name in names] if packed.fields else [],
+            "itemsize": -(-packed.itemsize // CACHE_LINE) * CACHE_LINE,
+            "aligned": True,
+        }
+    )
+
+
+def aligned_copy(rows: NDArray[np.void]) -> NDArray[np.void]:
+    """A copy of rows that begins at a cache line."""
+    buffer = np.zeros(rows.nbytes + CACHE_LINE, np.uint8)
+    start = -buffer.ctypes.data % CACHE_LINE
+    copy = buffer[start : start + rows.nbytes].view(rows.dtype)
+    copy[:] = rows
+    return copy
+
+
+def rack_type(bands: int, resources: int) -> np.dtype[np.void]:
+    """One rack: sums over its machines. `free` counts ready machines only."""
+    return np.dtype(
+        [
+            ("capacity", np.int64, (resources,)),
+            ("used", np.int64, (resources,)),
+            ("free", np.int64, (bands, resources)),
+            ("cluster", np.int32),
+            ("first", np.int32),  # its machines are rows first … first + machines - 1
+            ("machines", np.int32),
+            ("vms", np.int32),
+            ("empty", np.int32),  # ready machines without a VM
+        ],
+        align=True,
+    )
+
+
+def cluster_type(bands: int, resources: int, vm_types: int) -> np.dtype[np.void]:
+    """One cluster: homogeneous hardware, sums over its machines, and which VM types it takes."""
+    return np.dtype(
+        [
+            ("capacity", np.int64, (resources,)),
+            ("used", np.int64, (resources,)),
+            ("free", np.int64, (bands, resources)),
+            ("first", np.int32),
+            ("machines", np.int32),
+            ("first_rack", np.int32),
+            ("racks", np.int32),
+            ("vms", np.int32),
+            ("empty", np.int32),
+            ("index", np.int32),
+            ("datacenter", np.int16),
+            ("generation", np.int8),
+            ("quarantined", np.int8),
+            ("features", np.int32),
+            ("supports", np.int8, (vm_types,)),
+        ],
+        align=True,
+    )

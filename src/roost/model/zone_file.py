@@ -1,0 +1,523 @@
+"""Zone files: hardware, VM types and clusters from YAML, single machines from a CSV or Parquet list.
+
+Everything is checked before a `Zone` is made of it, and a mistake names its file, line (or row) and field.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from roost.model.errors import InvalidInput, UnknownName
+from roost.model.rows import MachineState
+from roost.model.synthetic import standard_generations, standard_vm_types
+from roost.model.yaml_file import Step, YamlFile
+from roost.model.zone import (
+    DEFAULT_BANDS,
+    DEFAULT_RESOURCES,
+    INT32_MAX,
+    Generation,
+    MachineGroup,
+    Resource,
+    VMType,
+    Zone,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_MACHINES = 1_000_000
+MOST_FEATURES = 31  # each is a bit of a row
+MOST_GENERATIONS = 127
+INT16_MAX = 2**15 - 1
+STANDARD = "standard"  # in place of generations or VM types: those that come with Roost
+DATACENTER, UPDATE_DOMAINS = "dc1", 20  # unless the file says otherwise
+
+# Columns of a list of machines, besides one per resource; for numbers, with the highest.
+REQUIRED_COLUMNS = ("name", "cluster", "rack", "generation")
+NUMBER_COLUMNS = {"update_domain": INT16_MAX, "health": 100, "failures": INT16_MAX, "versions_behind": INT16_MAX}
+COLUMNS = (*REQUIRED_COLUMNS, "datacenter", "state", "features", *NUMBER_COLUMNS)
+STATES = {state.name.lower(): int(state) for state in MachineState}
+
+Name = Annotated[str, Meta(min_length=1)]
+Count = Annotated[int, Meta(ge=1, le=MOST_MACHINES)]
+At = tuple[Step, ...]
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: Name
+    generations: str | dict[str, dict[str, Any]]
+    vm_types: str | dict[str, Any]
+    resources: dict[str, Any] = {}
+    bands: Annotated[list[Name], Meta(min_length=1)] = list(DEFAULT_BANDS)
+    features: list[Name] = []
+    anti_colocation: list[tuple[Name, Name]] = []
+    clusters: list[Any] = []
+    machines: str = ""
+
+
+class _Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    unit: Name
+    per_unit: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+
+
+class _VMType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    demand: dict[str, Any]
+    on: list[str] | dict[str, dict[str, Any] | None]
+    family: str = ""
+    requires: list[Name] = []
+
+
+class _Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: Name
+    generation: str
+    racks: Count
+    machines_per_rack: Count
+    datacenter: Name = DATACENTER
+    update_domains: Annotated[int, Meta(ge=1, le=INT16_MAX)] = UPDATE_DOMAINS
+    features: list[Name] = []
+    excludes: list[str] = []
+
+
+def load_zone(path: str | Path) -> Zone:
+    """The zone that a YAML file describes, with the machines of the list it may point to."""
+    file = YamlFile(path)
+    head = file.convert(file.data, _File)
+    _refuse_repeats(file, head.bands, [("bands", i) for i in range(len(head.bands))])
+    resources = _resources(file)
+    generations = _generations(file, head, resources)
+    vm_types = _vm_types(file, head, resources, generations)
+    clusters = _clusters(file, head, generations, vm_types)
+    groups = [rack for cluster in clusters for rack in _racks(cluster)]
+    features, asked = _hardware_features(file, head, generations, clusters), _asked_features(file, vm_types)
+    listed = None
+    if head.machines:
+        table = _read(file, head.machines, resources)
+        listed = _list_machines(table, resources, generations, groups, {**features, **asked})
+        features = {**listed.features, **features}
+        groups += listed.groups
+    if not groups:
+        raise file.mistake((), "describes no machines", "give it `clusters`, or a list of `machines`")
+    _check_features(features, asked, strict=head.vm_types != STANDARD)
+    try:
+        zone = Zone(
+            name=head.name,
+            resources=resources,
+            bands=head.bands,
+            generations=generations,
+            vm_types=vm_types,
+            groups=groups,
+            conflicts=head.anti_colocation,
+            excluded={cluster.name: cluster.excludes for cluster in clusters},
+        )
+    except InvalidInput as error:
+        raise file.mistake((error.where,), error.problem, error.remedy) from None
+    if listed:
+        listed.describe(zone)
+    return zone
+
+
+# ------------------------------------------------------------------------------------------------------------ hardware
+
+
+def _resources(file: YamlFile) -> tuple[Resource, ...]:
+    if "resources" not in file.data:
+        return DEFAULT_RESOURCES
+    resources = tuple(Resource(name, r.unit, r.per_unit) for name, r in file.section("resources", _Resource).items())
+    if not resources:
+        raise file.mistake(("resources",), "is empty", "name at least one, or leave it out for the usual five")
+    for name in (r.name for r in resources):
+        if name in COLUMNS:
+            raise file.mistake(("resources", name), "is a field of machines already", "give it another name")
+    return resources
+
+
+def _generations(file: YamlFile, head: _File, resources: Sequence[Resource]) -> list[Generation]:
+    if isinstance(head.generations, str):
+        _check_standard(file, "generations", head.generations)
+        if tuple(resources) != DEFAULT_RESOURCES:
+            raise file.mistake(
+                ("generations",), "the standard ones know nothing of your `resources`", "describe generations of your own"
+            )
+        return standard_generations()
+    if not 1 <= len(head.generations) <= MOST_GENERATIONS:
+        raise file.mistake(("generations",), f"there are {len(head.generations)}", f"describe 1 to {MOST_GENERATIONS}")
+    return [_generation(file, name, entry, resources) for name, entry in head.generations.items()]
+
+
+def _generation(file: YamlFile, name: str, entry: Mapping[str, Any], resources: Sequence[Resource]) -> Generation:
+    at = ("generations", name)
+    features = file.convert(entry.get("features", []), list[Name], (*at, "features"))
+    amounts = _amounts(file, {key: entry[key] for key in entry if key != "features"}, at, resources)
+    if not any(amounts.values()):
+        raise file.mistake(at, "has nothing that a VM could use", f"give it {', '.join(r.name for r in resources)}")
+    return Generation(name, tuple(amounts.values()), tuple(features))
+
+
+def _amounts(file: YamlFile, given: Mapping[str, Any], at: At, resources: Sequence[Resource]) -> dict[str, int]:
+    """An amount of every resource in the smallest unit, 0 of those that are not given."""
+    names = [resource.name for resource in resources]
+    for name in given:
+        if name not in names:
+            raise UnknownName(file.where((*at, name)), "resource", name, names)
+    return {r.name: r.amount(given[r.name], file.where((*at, r.name))) if r.name in given else 0 for r in resources}
+
+
+def _check_standard(file: YamlFile, key: str, value: str) -> None:
+    if value != STANDARD:
+        raise file.mistake((key,), f"is {value!r}", f"write `{key}: {STANDARD}`, or a mapping of names to your own")
+
+
+def _refuse_repeats(file: YamlFile, names: Sequence[str], places: Sequence[At]) -> None:
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise file.mistake(places[i], f"{name!r} is there twice", "names must differ: rename or remove one")
+
+
+# ------------------------------------------------------------------------------------------------------------ VM types
+
+
+def _vm_types(
+    file: YamlFile, head: _File, resources: Sequence[Resource], generations: Sequence[Generation]
+) -> list[VMType]:
+    if isinstance(head.vm_types, str):
+        _check_standard(file, "vm_types", head.vm_types)
+        if head.generations != STANDARD:
+            raise file.mistake(
+                ("vm_types",), "the standard ones run on the standard generations only", "describe VM types of your own"
+            )
+        return standard_vm_types()
+    if not head.vm_types:
+        raise file.mistake(("vm_types",), "is empty", f"describe at least one, or write `vm_types: {STANDARD}`")
+    types = []
+    for name, entry in file.section("vm_types", _VMType).items():
+        demand = _demand(file, ("vm_types", name), entry, resources, generations)
+        types.append(VMType(name, entry.family or name, demand, tuple(entry.requires)))
+    return types
+
+
+def _demand(
+    file: YamlFile, at: At, entry: _VMType, resources: Sequence[Resource], generations: Sequence[Generation]
+) -> dict[str, tuple[int, ...]]:
+    """What a VM takes of each resource, on each generation that the type runs on."""
+    known = {generation.name: generation for generation in generations}
+    usual = _amounts(file, entry.demand, (*at, "demand"), resources)
+    overrides = entry.on if isinstance(entry.on, dict) else dict.fromkeys(entry.on)
+    if not overrides:
+        raise file.mistake((*at, "on"), "names no generation: it could never run", f"list some of {', '.join(known)}")
+    demand = {}
+    for i, (name, override) in enumerate(overrides.items()):
+        here: At = (*at, "on", name if isinstance(entry.on, dict) else i)
+        if name not in known:
+            raise UnknownName(file.where(here), "generation", name, known)
+        own = _amounts(file, override or {}, here, resources)
+        amounts = {r: own[r] if r in (override or {}) else usual[r] for r in usual}
+        if not any(amounts.values()):
+            raise file.mistake((*at, "demand"), f"asks for nothing on {name}", "give an amount of some resource")
+        for resource, has in zip(resources, known[name].capacity, strict=True):
+            if (wants := amounts[resource.name]) > has:
+                place = here if resource.name in (override or {}) else (*at, "demand")
+                problem = f"asks for {_in_units(wants, resource)}, but {name} has {_in_units(has, resource)}"
+                raise file.mistake((*place, resource.name), problem, f"ask for less, or take {name} out of `on`")
+        demand[name] = tuple(amounts.values())
+    return demand
+
+
+def _in_units(amount: int, resource: Resource) -> str:
+    return f"{amount / resource.per_unit:,.10g} {resource.unit}"
+
+
+# ------------------------------------------------------------------------------------------------------------ clusters
+
+
+def _clusters(
+    file: YamlFile, head: _File, generations: Sequence[Generation], vm_types: Sequence[VMType]
+) -> list[_Cluster]:
+    clusters = [file.convert(entry, _Cluster, ("clusters", i)) for i, entry in enumerate(head.clusters)]
+    _refuse_repeats(file, [c.name for c in clusters], [("clusters", i, "name") for i in range(len(clusters))])
+    hardware, types = [g.name for g in generations], [t.name for t in vm_types]
+    machines = 0
+    for i, cluster in enumerate(clusters):
+        if cluster.generation not in hardware:
+            where = file.where(("clusters", i, "generation"))
+            raise UnknownName(where, "generation", cluster.generation, hardware)
+        for j, name in enumerate(cluster.excludes):
+            if name not in types:
+                raise UnknownName(file.where(("clusters", i, "excludes", j)), "VM type", name, types)
+        machines += cluster.racks * cluster.machines_per_rack
+        if machines > MOST_MACHINES:
+            problem = f"brings the zone to {machines:,} machines"
+            raise file.mistake(("clusters", i, "racks"), problem, f"a zone has at most {MOST_MACHINES:,}")
+    return clusters
+
+
+def _racks(cluster: _Cluster) -> Iterator[MachineGroup]:
+    size = cluster.machines_per_rack
+    for rack in range(cluster.racks):
+        name = f"{cluster.name}-r{rack:02d}"
+        yield MachineGroup(
+            datacenter=cluster.datacenter,
+            cluster=cluster.name,
+            rack=name,
+            generation=cluster.generation,
+            names=[f"{name}-m{i:02d}" for i in range(size)],
+            update_domains=[i % cluster.update_domains for i in range(rack * size, (rack + 1) * size)],
+            features=tuple(cluster.features),
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------ features
+
+
+def _hardware_features(
+    file: YamlFile, head: _File, generations: Sequence[Generation], clusters: Sequence[_Cluster]
+) -> dict[str, str]:
+    """Each feature that the file says hardware has, and where it says so first."""
+    lists: list[tuple[At, Sequence[str]]] = [(("features",), head.features)]
+    lists += [(("generations", g.name, "features"), g.features) for g in generations]
+    lists += [(("clusters", i, "features"), c.features) for i, c in enumerate(clusters)]
+    return _first_named(file, lists)
+
+
+def _asked_features(file: YamlFile, vm_types: Sequence[VMType]) -> dict[str, str]:
+    """Each feature that a VM type requires, and where it is first required."""
+    return _first_named(file, [(("vm_types", t.name, "requires"), t.requires) for t in vm_types])
+
+
+def _first_named(file: YamlFile, lists: Iterable[tuple[At, Sequence[str]]]) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for at, names in lists:
+        for i, name in enumerate(names):
+            named.setdefault(name, file.where((*at, i)))
+    return named
+
+
+def _check_features(hardware: Mapping[str, str], asked: Mapping[str, str], strict: bool) -> None:
+    """Unless the types are the standard ones, what they require must exist."""
+    for name, where in asked.items():
+        if strict and name not in hardware:
+            raise UnknownName(where, "hardware feature", name, hardware)
+    named = {**hardware, **asked}
+    if len(named) > MOST_FEATURES:
+        where = list(named.values())[MOST_FEATURES]
+        raise InvalidInput(where, f"the zone names {len(named)} hardware features", f"{MOST_FEATURES} is the most")
+
+
+# ------------------------------------------------------------------------------------------ reading a list of machines
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A list of machines as text: cells by column and row, empty where nothing is given."""
+
+    header: str  # where the names of the columns stand, in errors
+    mark: str  # what stands before the number of a row, in errors
+    numbers: Sequence[int]  # of the rows, as people count them
+    columns: Mapping[str, Sequence[str]]
+
+    def where(self, row: int, column: str) -> str:
+        """The file, row and column of a cell."""
+        return f"{self.mark}{self.numbers[row]}: {column}"
+
+    def cells(self, column: str) -> Sequence[str]:
+        """A column as it is; without it, nothing is given."""
+        return self.columns.get(column) or [""] * len(self.numbers)
+
+    def names(self, column: str, default: str = "") -> Sequence[str]:
+        """A column of names; if there is no default, every row has one."""
+        cells = self.cells(column)
+        if not default and "" in cells:
+            raise InvalidInput(self.where(cells.index(""), column), "is empty", "every machine has one")
+        return [cell or default for cell in cells]
+
+    def choices(self, column: str, kind: str, known: Mapping[str, int], default: str = "") -> NDArray[np.int64]:
+        """A column of known names, as what they stand for."""
+        names = self.names(column, default)
+        for name in dict.fromkeys(names):
+            if name not in known:
+                raise UnknownName(self.where(names.index(name), column), kind, name, known)
+        return _looked_up(names, known)
+
+    def amounts(self, column: str, highest: int, remedy: str, whole: bool = False) -> NDArray[np.float64]:
+        """A column of numbers from 0 to `highest`, NaN where nothing is given."""
+        cells = self.cells(column)
+        values = np.array(_floats(cells))
+        right = (values >= 0) & (values <= highest)
+        if whole:
+            right &= values == np.floor(values)
+        wrong = ~right & np.array([cell != "" for cell in cells])
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise InvalidInput(self.where(row, column), f"is {cells[row]!r}", remedy)
+        return values
+
+
+def _floats(cells: Sequence[str]) -> list[float]:
+    """Each cell as a number, NaN if it is none."""
+    try:
+        return [float(cell) if cell else np.nan for cell in cells]
+    except ValueError:
+        return [_floats([cell])[0] for cell in cells] if len(cells) > 1 else [np.nan]
+
+
+def _numbered(keys: Iterable[Any]) -> dict[Any, int]:
+    """Different keys, numbered in the order in which they first appear."""
+    return {key: i for i, key in enumerate(dict.fromkeys(keys))}
+
+
+def _looked_up(keys: Iterable[Any], numbers: Mapping[Any, int]) -> NDArray[np.int64]:
+    return np.fromiter(map(numbers.__getitem__, keys), np.int64)
+
+
+def _read(file: YamlFile, name: str, resources: Sequence[Resource]) -> _Table:
+    path = file.path.parent / name
+    readers = {".csv": _read_csv, ".parquet": _read_parquet}
+    if path.suffix not in readers:
+        raise file.mistake(("machines",), f"{name!r} is not a list of machines", f"use a {' or '.join(readers)} file")
+    try:
+        with path.open("rb") as source:
+            table = readers[path.suffix](path, source)
+    except FileNotFoundError:
+        raise file.mistake(("machines",), f"there is no file {path}", "the path starts at the zone file") from None
+    except OSError as error:
+        raise file.mistake(("machines",), f"cannot be read: {error}") from None
+    except ImportError:
+        remedy = "install Roost with its `data` extra (pip install 'roost[data]'), or use a .csv file"
+        raise file.mistake(("machines",), "Parquet is read by Polars, which is not installed", remedy) from None
+    known = [*COLUMNS, *(resource.name for resource in resources)]
+    for column in table.columns:
+        if column not in known:
+            raise UnknownName(table.header, "column", column, known)
+    for column in REQUIRED_COLUMNS:
+        if column not in table.columns:
+            raise InvalidInput(table.header, f"has no column {column}", f"needed are {', '.join(REQUIRED_COLUMNS)}")
+    if not table.numbers:
+        raise InvalidInput(table.header, "lists no machines", "give each machine a row")
+    return table
+
+
+def _read_csv(path: Path, source: IO[bytes]) -> _Table:
+    reader = csv.reader(io.TextIOWrapper(source, "utf-8-sig", newline=""), strict=True)
+    rows: list[list[str]] = []
+    numbers: list[int] = []
+    try:
+        header = [cell.strip() for cell in next(reader, [])]
+        for row in islice(reader, MOST_MACHINES + 1):
+            if row and len(row) != len(header):
+                problem = f"has {len(row)} cells, but there are {len(header)} columns"
+                raise InvalidInput(f"{path}:{reader.line_num}", problem, "leave a cell empty rather than out")
+            if row:  # an empty line is no row
+                rows.append(row)
+                numbers.append(reader.line_num)
+    except csv.Error as error:
+        raise InvalidInput(f"{path}:{reader.line_num}", f"not valid CSV: {error}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(str(path), "not valid UTF-8", "save it as UTF-8") from None
+    if not header:
+        raise InvalidInput(f"{path}:1", "there are no columns", f"start with {','.join(REQUIRED_COLUMNS)}")
+    for i, column in enumerate(header):
+        if column in header[:i]:
+            raise InvalidInput(f"{path}:1", f"the column {column!r} is there twice", "keep one of them")
+    cells = zip(*rows, strict=True) if rows else [()] * len(header)
+    columns = {column: list(map(str.strip, values)) for column, values in zip(header, cells, strict=True)}
+    return _Table(f"{path}:1", f"{path}:", numbers, columns)
+
+
+def _read_parquet(path: Path, source: IO[bytes]) -> _Table:
+    import polars as pl  # an extra, and slow to import
+
+    columns = {}
+    try:
+        frame = pl.read_parquet(source)
+        for column in frame.iter_columns():
+            texts = column.list.join("|") if column.dtype == pl.List(pl.String) else column.cast(pl.String)
+            columns[column.name] = texts.fill_null("").str.strip_chars().to_list()
+    except pl.exceptions.PolarsError as error:
+        raise InvalidInput(str(path), f"not a Parquet file of texts and numbers: {error}") from None
+    return _Table(str(path), f"{path}: row ", range(1, frame.height + 1), columns)
+
+
+# ------------------------------------------------------------------------------------------- from rows to racks
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """The machines of a list, rack by rack, and what is particular to each; arrays are in the order of `groups`."""
+
+    groups: list[MachineGroup]
+    features: Mapping[str, str]  # every feature named, and where it is first
+    bundles: Sequence[tuple[str, ...]]  # the different lists of features
+    bundle: NDArray[np.int64]  # which of them a machine has, besides its generation's
+    capacity: NDArray[np.float64]  # NaN where it is the generation's
+    condition: Mapping[str, NDArray[np.int64]]
+
+    def describe(self, zone: Zone) -> None:
+        """Give these machines, the last ones of the zone, their own capacity, features and condition."""
+        these = slice(len(zone.machines) - len(self.bundle), None)
+        capacity, features = zone.machines["capacity"].copy(), zone.machines["features"].copy()
+        capacity[these] = np.where(np.isnan(self.capacity), capacity[these], self.capacity)
+        usual = np.array([zone.feature_bits(g.features) for g in zone.generations], np.int32)
+        extra = np.array([zone.feature_bits(names) for names in self.bundles], np.int32)
+        features[these] = usual[zone.machines["generation"][these]] | extra[self.bundle]
+        condition = {field: zone.machines[field].copy() for field in self.condition}
+        for field, values in self.condition.items():
+            condition[field][these] = values
+        zone.set_capacity(capacity)
+        zone.set_features(features)
+        zone.set_condition(**condition)
+
+
+def _list_machines(
+    table: _Table,
+    resources: Sequence[Resource],
+    generations: Sequence[Generation],
+    others: Sequence[MachineGroup],
+    features: Collection[str],
+) -> _Listed:
+    """Rows in any order become racks: clusters, and racks within them, in the order in which they first appear."""
+    names, clusters, racks = table.names("name"), table.names("cluster"), table.names("rack")
+    _check_names(table, names, clusters, others)
+    table.choices("generation", "generation", {g.name: i for i, g in enumerate(generations)})
+    hardware, datacenters = table.names("generation"), table.names("datacenter", DATACENTER)
+    number = _numbered(clusters)
+    cluster = _looked_up(clusters, number)
+    for column, values in (("generation", hardware), ("datacenter", datacenters)):
+        _refuse_mixed(table, column, values, clusters)
+    places = list(zip(clusters, racks, strict=True))
+    rack = _looked_up(places, _numbered(places))
+    bundles, bundle, named = _bundles(table, features)
+
+    order = np.lexsort((rack, cluster))
+    rows, cluster, bundle = order.tolist(), cluster[order], bundle[order]
+    numbers = {
+        column: table.amounts(column, highest, f"use a whole number from 0 to {highest:,}", whole=True)[order]
+        for column, highest in NUMBER_COLUMNS.items()
+    }
+    in_cluster = np.arange(len(rows)) - np.searchsorted(cluster, cluster)
+    domains = _or(numbers.pop("update_domain"), in_cluster % UPDATE_DOMAINS).tolist()
+    groups = []
+    for start, end in pairwise(np.flatnonzero(np.diff(rack[order], prepend=-1, append=-1)).tolist()):
+        first = rows[start]
+        groups.append(
+            MachineGroup(
+                datacenter=datacenters[first],
+                cluster=clusters[first],
+                rack=racks[first],
+                generation=hardware[first],
+                names=[names[row] for row in rows[start:end]],
+                update_domains=domains[start:end],
+                features=tuple({f: 0 for i in set(bundle[start:end].tolist()) for f in bundles[i]}),
+            )
+        )
+    condition = {"state": table.choices("state", "state of a machine", STATES, "ready")[order]}
+    condition |= {field: _or(values, 100 if field == "health" else 0) for field, values in numbers.items()}
+    return _Listed(groups, named, bundles, bundle, _own_capacity(table, resources)[order], condition)

@@ -1,0 +1,1 @@
+"""Rules that choose clusters: which may take the VM, and which are looked at first."""

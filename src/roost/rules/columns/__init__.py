@@ -1,0 +1,1 @@
+"""Facts about machines that several rules may need, worked out once and remembered."""

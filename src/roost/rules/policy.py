@@ -1,0 +1,190 @@
+"""Policies: ordered lists of rules with parameters and buckets, from YAML.
+
+A rule is named by its file (`best_fit`), or, if it is yours, by `package.module:function` or `path/to/file.py:function`
+(a relative path is relative to the policy file).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from roost.engine.rule import Rule, rule_of
+from roost.engine.ruleset import BoundRule, RuleSet
+from roost.model.errors import InvalidInput, UnknownName
+from roost.model.yaml_file import Step, YamlFile
+
+SHIPPED = Path(__file__).parent / "policies"
+ESSENTIAL = ("has_room", "evicts_nobody")  # without these a machine could be filled beyond its capacity
+# section of the file -> (package of the shipped rules, what it may hold: kind and scopes)
+SECTIONS: dict[tuple[str, ...], tuple[str, str, tuple[str, ...]]] = {
+    ("clusters", "validators"): ("clusters", "validator", ("cluster",)),
+    ("clusters", "preferences"): ("clusters", "preference", ("cluster",)),
+    ("machines", "validators"): ("validators", "validator", ("machine",)),
+    ("machines", "preferences"): ("preferences", "preference", ("machine", "rack")),
+    ("tenants",): ("tenants", "tenant", ("tenant",)),
+}
+
+
+class _Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    validators: list[str | dict[str, Any]] = []
+    preferences: list[str | dict[str, Any]] = []
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    machines: _Group
+    version: int = 1
+    description: str = ""
+    top_clusters: int = 12
+    clusters: _Group = _Group()
+    tenants: list[str | dict[str, Any]] = []
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A named, versioned set of rules. `digest` changes with every change of the file."""
+
+    name: str
+    version: int
+    description: str
+    rules: RuleSet
+    digest: str
+
+    @classmethod
+    def default(cls) -> Policy:
+        """The policy Roost uses unless told otherwise."""
+        return cls.named("default")
+
+    @classmethod
+    def named(cls, name: str) -> Policy:
+        """A policy that comes with Roost."""
+        if name not in shipped_policies():
+            raise UnknownName("policy", "shipped policy", name, shipped_policies())
+        return cls.load(SHIPPED / f"{name}.yaml")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Policy:
+        """The policy in a YAML file. A mistake is refused with its file and line; nothing is half-loaded."""
+        file = YamlFile(path)
+        return _build(file, Path(path).read_bytes())
+
+    @classmethod
+    def parse(cls, text: str, path: str | Path = "policy.yaml") -> Policy:
+        """The policy in a text; `path` is where errors say it is, and where relative rule files start."""
+        return _build(YamlFile(path, text), text.encode())
+
+
+def shipped_policies() -> list[str]:
+    """The names of the policies that come with Roost."""
+    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+
+
+@cache
+def shipped_rules() -> tuple[Rule, ...]:
+    """Every rule that comes with Roost, for people to choose from."""
+    rules = []
+    for package in dict.fromkeys(package for package, _, _ in SECTIONS.values()):
+        for name in _modules(package):
+            rule = rule_of(getattr(importlib.import_module(f"roost.rules.{package}.{name}"), name))
+            assert rule is not None, f"roost.rules.{package}.{name} holds no rule of its name"
+            rules.append(rule)
+    return tuple(rules)
+
+
+def _modules(package: str) -> list[str]:
+    return [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / package)])]
+
+
+def _build(file: YamlFile, raw: bytes) -> Policy:
+    head = file.convert(file.data, _File)
+    lists: dict[tuple[str, ...], tuple[BoundRule, ...]] = {}
+    for section in SECTIONS:
+        lists[section] = tuple(_bound_rules(file, section))
+    validators = [b.rule.name for b in lists["machines", "validators"]]
+    for name in ESSENTIAL:
+        if name not in validators:
+            raise file.mistake(
+                ("machines", "validators"), f"{name} is missing", "without it machines could be over-filled: add it"
+            )
+    try:
+        rules = RuleSet(
+            cluster_validators=lists["clusters", "validators"],
+            cluster_preferences=lists["clusters", "preferences"],
+            validators=lists["machines", "validators"],
+            preferences=lists["machines", "preferences"],
+            tenant_rules=lists[("tenants",)],
+            top_clusters=head.top_clusters,
+        )
+    except InvalidInput as error:
+        at = tuple(error.where.split(": "))
+        raise file.mistake(at, error.problem, error.remedy) from None
+    return Policy(head.name, head.version, head.description, rules, hashlib.sha256(raw).hexdigest()[:12])
+
+
+def _bound_rules(file: YamlFile, section: tuple[str, ...]) -> Iterator[BoundRule]:
+    package, kind, scopes = SECTIONS[section]
+    entries: Any = file.data
+    for step in section:
+        entries = entries.get(step, {} if step == "clusters" else []) if isinstance(entries, dict) else []
+    seen: set[str] = set()
+    for i, entry in enumerate(entries):
+        at: tuple[Step, ...] = (*section, i)
+        settings = dict(entry) if isinstance(entry, dict) else {"rule": entry}
+        name = settings.pop("rule", None)
+        if not isinstance(name, str):
+            raise file.mistake(at, "names no rule", "write `- best_fit` or `- {rule: best_fit, buckets: 3}`")
+        try:
+            rule = _find(name, package, file.path)
+            if rule.kind != kind or rule.scope not in scopes:
+                raise InvalidInput(name, f"is a {rule.scope} {rule.kind}", f"{'.'.join(section)} holds {kind} rules")
+            if rule.name in seen:
+                raise InvalidInput(name, "is listed twice", "keep one")
+            seen.add(rule.name)
+            buckets = settings.pop("buckets", None)
+            if buckets is not None and (not isinstance(buckets, int) or isinstance(buckets, bool)):
+                raise InvalidInput(f"{name}, buckets", f"is {buckets!r}", "use a whole number")
+            yield BoundRule(rule, settings, buckets)
+        except InvalidInput as error:
+            problem = error.problem if error.where == name else f"{error.where}: {error.problem}"
+            raise file.mistake(at, problem, error.remedy) from None
+
+
+def _find(name: str, package: str, policy: Path) -> Rule:
+    """The rule of a name: one of ours by its file, or a user's by module or file and function."""
+    source, _, function_name = name.rpartition(":")
+    if not source:
+        if name not in _modules(package):
+            raise UnknownName(name, "rule here", name, _modules(package))
+        source, function_name = f"roost.rules.{package}.{name}", name
+    try:
+        module = _load_file(policy.parent / source) if source.endswith(".py") else importlib.import_module(source)
+    except (ImportError, SyntaxError, OSError) as error:
+        raise InvalidInput(name, f"cannot be imported: {error}", "check the module or the path") from None
+    function = getattr(module, function_name, None)
+    if function is None:
+        raise InvalidInput(name, f"{source} has no {function_name}", "name a function that is in it")
+    if (rule := rule_of(function)) is None:
+        raise InvalidInput(name, "is not a rule", "decorate it with @validator, @preference or @tenant_rule")
+    return rule
+
+
+def _load_file(path: Path) -> Any:
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    spec = importlib.util.spec_from_file_location(f"roost_user_rules_{path.stem}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # rules are compiled later, and Numba looks modules up by name
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,19 @@
+"""Soft rule: spread VMs over the machines (worst fit)."""
+
+from roost.engine.rule import PerResource, preference
+
+SCARCITY = PerResource(cores=1.0, memory=0.8, disk=0.1, ssd=0.4, nic=0.2)
+
+
+@preference(traits=("vm_type", "priority"))
+def emptiest(machine, vm, weights=SCARCITY):
+    """Prefer the machine that the VM would leave with the most room: the opposite of `best_fit`."""
+    free, need = machine.free[vm.priority], vm.demand[machine.generation]
+    left, total = 0.0, 0.0
+    for r in range(len(need)):
+        if machine.capacity[r] > 0:
+            left += weights[r] * (free[r] - need[r]) / machine.capacity[r]
+            total += weights[r]
+    if total <= 0.0:
+        return 1.0
+    return 1.0 - min(1.0, max(0.0, left / total))

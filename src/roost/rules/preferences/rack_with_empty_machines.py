@@ -1,0 +1,11 @@
+"""Soft rule: keep empty machines in every rack."""
+
+from roost.engine.rule import preference
+
+
+@preference(scope="rack")
+def rack_with_empty_machines(rack, vm):
+    """Prefer the rack with the larger share of machines that are ready and empty."""
+    if rack.machines <= 0:
+        return 1.0
+    return 1.0 - rack.empty / rack.machines

@@ -1,0 +1,14 @@
+"""Soft rule: keep local storage for the VMs that use it."""
+
+from roost.engine.rule import ResourceName, preference
+
+SSD = ResourceName("ssd")
+
+
+@preference(traits=("vm_type",))
+def storage_match(machine, vm, resource=SSD):
+    """A VM that needs no local storage prefers the machine that has the smallest share of its own still unused."""
+    if vm.demand[machine.generation][resource] > 0 or machine.capacity[resource] <= 0:
+        return 0.0
+    unused = machine.free[len(machine.free) - 1][resource]
+    return min(1.0, max(0.0, unused / machine.capacity[resource]))

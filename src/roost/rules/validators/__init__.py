@@ -1,0 +1,1 @@
+"""Hard rules on machines: each says whether a machine may take the VM, and why not."""

@@ -1,0 +1,1 @@
+"""Readers and generators of workloads: what tenants ask for, and when. Calls `model` only."""
