@@ -13,6 +13,7 @@ from roost.agent.rehearsal import Rehearsal
 from roost.agent.relax import relaxations
 from roost.engine.compiler import compile_rules
 from roost.engine.explain import Explanation, Subject, WhyNot, explain, why_not
+from roost.engine.pools import PoolStats
 from roost.engine.selection import CacheLimits, Engine
 from roost.engine.shape import Shape, Shapes
 from roost.engine.statistics import RuleFilter, rule_filters
@@ -47,6 +48,28 @@ class Tenant:
     created: int = 0  # VMs ever made, to name the next one
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How full a zone is, by its first resource (cores)."""
+
+    machines: int
+    empty_machines: int
+    vms: int
+    tenants: int
+    utilisation: float  # of all cores
+    packing_density: float  # of the cores of machines in use
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """An allocator at one moment."""
+
+    revision: int
+    usage: Usage
+    caches: dict[str, PoolStats]  # by class of cached objects
+    memory: dict[str, int]  # bytes, by what holds them
+
+
 class Allocator:
     """Places and releases VMs on its own copy of a zone, by a policy. Same seed and same calls, same decisions."""
 
@@ -70,6 +93,11 @@ class Allocator:
         self.policy = policy
         self.shapes = Shapes(self.zone, policy.rules)
         self.engine = Engine(self.view, policy.rules, self._seed, self._limits, self._clock)
+
+    def warm_up(self) -> None:
+        """Compile everything the policy needs, or load it from disk, by rehearsing a request."""
+        cheapest = min((t for t in self.zone.vm_types if t.demand), key=lambda t: min(t.demand.values()))
+        self.explain(Request("warm-up", (VM(cheapest.name),)))
 
     def switch_policy(self, policy: Policy) -> None:
         """Decide by another policy from now on. What runs stays where it is."""
@@ -188,7 +216,7 @@ class Allocator:
         return found.with_remedies(relaxations(self, rehearsal, request, trial))
 
     def why_not(self, request: Request, machine: str, vm: int | None = None) -> WhyNot:
-        """Why a machine does not get a VM of a request: the validator that refuses it, or the preference it loses by."""
+        """Why a machine does not get a VM of a request: who refuses it, or the preference by which it loses."""
         row = self.zone.machine(machine)
         tenant, _ = self._check(request)
         rehearsal = Rehearsal(self.engine, self.shapes)
@@ -236,22 +264,23 @@ class Allocator:
                 found[running.machine].append(running)
         return found
 
-    def stats(self) -> dict[str, object]:
-        """How full the zone is, what the caches did, and what they hold."""
-        cores, clusters = self.view.machines, self.view.clusters
+    def usage(self) -> Usage:
+        """How full the zone is."""
+        machines, clusters = self.view.machines, self.view.clusters
         used = int(clusters["used"][:, 0].sum())
-        busy = cores["vms"] > 0
-        return {
-            "revision": self.view.revision,
-            "machines": len(cores),
-            "vms": len(self.vms),
-            "tenants": len(self.tenants),
-            "utilisation": used / int(clusters["capacity"][:, 0].sum()),
-            "packing_density": used / max(1, int(cores["capacity"][busy, 0].sum())),
-            "empty_machines": int((~busy).sum()),
-            "caches": self.engine.cache_stats(),
-            "memory": self.engine.memory(),
-        }
+        busy = machines["vms"] > 0
+        return Usage(
+            machines=len(machines),
+            empty_machines=int((~busy).sum()),
+            vms=len(self.vms),
+            tenants=len(self.tenants),
+            utilisation=used / int(clusters["capacity"][:, 0].sum()),
+            packing_density=used / max(1, int(machines["capacity"][busy, 0].sum())),
+        )
+
+    def stats(self) -> Stats:
+        """How full the zone is, what the caches did, and what they hold."""
+        return Stats(self.view.revision, self.usage(), self.engine.cache_stats(), self.engine.memory())
 
     def rule_filters(self) -> list[RuleFilter]:
         """How much each rule filters, averaged over the kinds of request served lately."""

@@ -9,7 +9,7 @@ from roost.model.zone import Zone
 
 
 def placing_order(zone: Zone, shapes: Sequence[Shape]) -> list[int]:
-    """Hardest first, while every rack is still open: pinned, then special hardware, then the largest share of a machine.
+    """Hardest first, while every rack is still open: pinned, then special hardware, then large.
 
     A VM that fits few racks would find them taken (for the tenant's fault domains) by VMs that fit anywhere.
     """

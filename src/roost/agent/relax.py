@@ -36,9 +36,7 @@ class Relaxation:
         return self.text
 
 
-def relaxations(
-    allocator: Allocator, rehearsal: Rehearsal, request: Request, failed: Trial
-) -> tuple[Relaxation, ...]:
+def relaxations(allocator: Allocator, rehearsal: Rehearsal, request: Request, failed: Trial) -> tuple[Relaxation, ...]:
     """Changes that were tried out and made the request fit, least first; each is the least of its kind."""
     tenant = allocator.tenants.get(request.tenant)
     constraints = tenant.constraints if tenant else (request.constraints or Constraints())

@@ -1,4 +1,4 @@
 """Mechanism: rows, journal, compiled rules, cached evaluations, selection, explanation.
 
-Called by `agent` (and later the store's re-check); calls `model` only. It knows what a rule is, never which rules exist.
+Called by `agent` (and later the store's re-check); calls `model` only. Knows what a rule is, never which rules exist.
 """

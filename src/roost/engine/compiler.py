@@ -52,7 +52,7 @@ def compile_rules(rules: RuleSet, zone: Zone) -> ModuleType:
     digest = hashlib.sha256(f"{numba.__version__} {generated}".encode())
     for dtype in (zone.machines.dtype, zone.racks.dtype, zone.clusters.dtype):
         digest.update(str(dtype.descr).encode())
-    for path in sorted({BODY, *(p for f in functions.values() for p in _sources(f))}):
+    for path in sorted({BODY, BODY.with_name("prefetch.py"), *(p for f in functions.values() for p in _sources(f))}):
         digest.update(path.read_bytes())
     name = f"kernel_{digest.hexdigest()[:24]}"
     if name not in _loaded:
@@ -70,7 +70,8 @@ def _load(name: str, generated: str, functions: dict[str, Callable[..., Any]]) -
             file.write(text[:at] + generated + "\n\n" + text[at:])
         Path(file.name).replace(path)
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     jit = numba.njit(error_model="numpy")  # a division by zero becomes a score outside 0 to 1, which is caught
     module.__dict__.update({name: jit(function) for name, function in functions.items()})
@@ -135,7 +136,8 @@ def _generate(rules: RuleSet, zone: Zone) -> str:
 
     lines += ["", "@njit(cache=True)", "def machine_failure(machine, vm, m, columns, slots):"]
     lines += _failures("validator", rules.validators, call, "machine")
-    machine, rack = [], []
+    machine: list[tuple[int, BoundRule, int]] = []
+    rack: list[tuple[int, BoundRule, int]] = []
     for step in zip(range(len(rules.shifts)), rules.preferences, rules.shifts, strict=True):
         (rack if step[1].rule.scope == "rack" else machine).append(step)
     lines += ["", "@njit(cache=True)", "def machine_key(machine, vm, m, columns, slots):"]

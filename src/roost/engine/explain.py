@@ -18,7 +18,7 @@ from roost.engine.view import View
 from roost.model.request import Constraints, Request
 from roost.model.rows import MachineState
 
-CANDIDATES = 5
+CANDIDATES = 4
 Failure = Literal["mistake", "no_capacity", "fragmented", "tenant_constraint"]
 FAILURES: dict[Failure, str] = {
     "mistake": "the request can never fit: no machine of the zone would take it, even an empty one",
@@ -80,7 +80,7 @@ class Explanation:
     valid: int
     funnel: tuple[Stage, ...]
     reasons: tuple[Reason, ...]  # every machine that is not valid is in exactly one
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...]  # the chosen one, then the best of those it beat (its equals, if it beat none)
     tied: int  # machines that every preference finds equal to the chosen one, itself included
     decided_by: str | None  # the preference that put the first candidate before the next best
     failure: Failure | None = None
@@ -111,27 +111,31 @@ class Explanation:
         """The rules that kept something out; how many rules had nothing to say."""
         width = max(len(stage.rule) for stage in self.funnel)
         for level in ("cluster", "machine"):
-            stages = [stage for stage in self.funnel if stage.level == level]
+            stages = [stage for stage in self.funnel if stage.level == level and stage.entered]
+            if not stages:
+                continue
             yield f"  {stages[0].entered:,} {level}s"
             for stage in stages:
                 if stage.kept < stage.entered:
                     yield f"    {stage.rule:<{width}}  {stage.entered:>7,} → {stage.kept:>7,}  {stage.kind}"
-            idle = sum(stage.kept == stage.entered > 0 for stage in stages)
-            yield f"    ({idle} more rules kept all)" if idle else "    (every rule kept some out)"
+            if idle := sum(stage.kept == stage.entered for stage in stages):
+                yield f"    ({idle} more kept all)"
 
     def _candidate_lines(self) -> Iterator[str]:
-        """The first candidates side by side, for the preferences in which they differ."""
+        """The first candidates side by side, in the preferences in which they differ; stars mark what decided."""
         if not self.candidates:
             return
-        columns = [
-            i for i, s in enumerate(self.candidates[0].scores) if len({c.scores[i].score for c in self.candidates}) > 1
-        ]
-        yield "  best candidates" + ("" if columns else ", equal in every preference")
-        if columns:
-            yield "    " + " ".join([" " * 16, *(f"{self.candidates[0].scores[i].rule:>18}" for i in columns)])
-        for candidate in self.candidates:
-            cells = (f"{candidate.scores[i].score:>14.3f} /{candidate.scores[i].bucket:>2}" for i in columns)
-            yield "    " + " ".join([f"{candidate.machine:<16}", *cells])
+        width = max(12, *(len(c.machine) for c in self.candidates)) + 2
+        yield "  best candidates (score, bucket)"
+        yield f"    {'':<26}" + "".join(f"{c.machine:>{width}}" for c in self.candidates)
+        differ = False
+        for i, first in enumerate(self.candidates[0].scores):
+            if len({c.scores[i].score for c in self.candidates}) > 1:
+                differ = True
+                cells = (f"{f'{c.scores[i].score:.3f} /{c.scores[i].bucket:>2}':>{width}}" for c in self.candidates)
+                yield f"  {'*' if first.rule == self.decided_by else ' '} {first.rule:<26}" + "".join(cells)
+        if not differ:
+            yield "    equal in every preference: drawn by lot"
 
 
 @dataclass(frozen=True)
@@ -157,16 +161,18 @@ def explain(engine: Engine, view: View, subject: Subject) -> Explanation:
     rules, names = engine.rules, view.zone.machine_names
     in_chosen = np.isin(scratch.machines["cluster"], chosen) & (judged.verdicts < 0)
     order = np.flatnonzero(in_chosen)[np.argsort(judged.keys[in_chosen], kind="stable")]
-    tied, decided_by, listed = 0, None, []
+    tied, decided_by = 0, None
+    listed: list[int] = []
     first = subject.chosen if subject.chosen is not None else (int(order[0]) if len(order) else None)
     if first is not None:
         mine = int(judged.keys[first])
         tied = int((judged.keys[order] == mine).sum())
-        worse = judged.keys[order][judged.keys[order] > mine]
+        worse = order[judged.keys[order] > mine]
         if len(worse):
-            rule = deciding(rules.preferences, rules.shifts, mine, int(worse[0]))
+            rule = deciding(rules.shifts, mine, int(judged.keys[worse[0]]))
             decided_by = rules.preferences[rule].rule.name if rule is not None else None
-        listed = [first, *(int(m) for m in order[: CANDIDATES + 1] if m != first)][:CANDIDATES]
+        equal = [m for m in order[: CANDIDATES + 1].tolist() if m != first]
+        listed = [first, *(worse[: CANDIDATES - 1].tolist() or equal)][:CANDIDATES]
     return Explanation(
         tenant=subject.request.tenant,
         vm=subject.vm,
@@ -184,7 +190,7 @@ def explain(engine: Engine, view: View, subject: Subject) -> Explanation:
 
 
 def why_not(engine: Engine, view: View, subject: Subject, machine: int) -> WhyNot:
-    """Why one machine does not get the VM: refused by a validator, its cluster not selected, or beaten by the winner."""
+    """Why one machine does not get the VM: refused, its cluster not selected, or beaten by the winner."""
     scratch, desk = _stage(view, subject)
     judged = engine.judge(scratch, subject.shape, desk)
     rules, name, zone = engine.rules, view.zone.machine_names[machine], view.zone
@@ -202,12 +208,12 @@ def why_not(engine: Engine, view: View, subject: Subject, machine: int) -> WhyNo
     if cluster not in chosen:
         last = int(chosen[-1])
         shifts = key_shifts(rules.cluster_preferences)
-        by = deciding(rules.cluster_preferences, shifts, int(judged.cluster_keys[last]), int(judged.cluster_keys[cluster]))
+        by = deciding(shifts, int(judged.cluster_keys[last]), int(judged.cluster_keys[cluster]))
         rule = rules.cluster_preferences[by].rule.name if by is not None else None
         how = f"by {rule}" if rule else "by lot"
         reason = f"its cluster {zone.cluster_names[cluster]} ranked behind the best {len(chosen)} {how}"
         return WhyNot(name, "cluster_not_selected", rule, reason, winner)
-    by = deciding(rules.preferences, rules.shifts, int(judged.keys[subject.chosen]), int(judged.keys[machine]))
+    by = deciding(rules.shifts, int(judged.keys[subject.chosen]), int(judged.keys[machine]))
     if by is None:
         return WhyNot(name, "drawn", None, f"as good as {winner}, which was drawn by lot", winner)
     rule = rules.preferences[by].rule.name

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roost.engine.rule import Rule
-from roost.engine.ruleset import BoundRule
 from roost.engine.selection import INVALID, Engine, Judgement
 from roost.engine.shape import Shape
 from roost.engine.view import View
@@ -66,9 +65,9 @@ def machine_stages(engine: Engine, view: View, judged: Judgement, chosen: NDArra
     return stages
 
 
-def deciding(rules: tuple[BoundRule, ...], shifts: tuple[int, ...], winner: int, loser: int) -> int | None:
+def deciding(shifts: tuple[int, ...], winner: int, loser: int) -> int | None:
     """The index of the first preference in which two keys differ, None if they are equal."""
-    assert winner < INVALID and loser < INVALID
+    assert max(winner, loser) < INVALID
     for i, shift in enumerate(shifts):
         if winner >> shift != loser >> shift:
             return i

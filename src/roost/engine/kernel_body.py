@@ -11,9 +11,9 @@ The generated part defines, from the rules of one policy in their order:
     tenant_failure(m, machine, tenant, counts, racks_at, clusters_at, datacenters_at, updates_at)
     TENANT_DOMAINS                                   the domain of each tenant rule, as below
 
-An evaluation is three arrays: `keys` (one per machine), `racks` (lowest key, how many machines have it, bits of the rack
-preferences) and `clusters` (lowest key with rack bits, ties, revision seen). Leaf, rack, cluster: a change of one machine
-costs a look at its rack and its cluster, whatever the zone's size, and a cluster nobody asks for costs nothing.
+An evaluation is three arrays: `keys` (one per machine), `racks` (lowest key, how many machines have it, bits of the
+rack preferences) and `clusters` (lowest key with rack bits, ties, revision seen). Machine, rack, cluster: a change of
+one machine costs a look at its rack and its cluster, whatever the zone's size; a cluster nobody asks for costs nothing.
 
 `journal` is [revision, youngest machine of each cluster…, revision of each cluster…]; `links` chain the machines of a
 cluster in the order they last changed, apart from the rows, so that a walk can fetch several rows at once.
@@ -24,11 +24,14 @@ from math import ceil  # noqa: F401  used by the generated part
 import numpy as np
 from numba import njit
 
-INVALID = 2**62
+from roost.engine.prefetch import prefetch
+
+# Typed, because Numba would compile a function anew for every plain literal it is called with.
+ZERO, ONE, INVALID = np.int64(0), np.int64(1), np.int64(2**62)
 LOW, TIES, BITS, SEEN = 0, 1, 2, 2  # columns of an evaluation's `racks` (BITS) and `clusters` (SEEN)
 KEY, ORDER, SALT = 0, 1, 3  # rows of a ranking; SEEN is 2
 MACHINE, RACK, CLUSTER, DATACENTER, UPDATE_DOMAIN = 0, 1, 2, 3, 4
-UNDO_KEY, UNDO_RACK, UNDO_BITS, UNDO_CLUSTER = 0, 1, 2, 3
+UNDO_KEY, UNDO_RACK, UNDO_BITS, UNDO_CLUSTER = np.int64(0), np.int64(1), np.int64(2), np.int64(3)
 READY = 0
 
 # ---------------------------------------------------------------------------------------------------------- journal
@@ -170,7 +173,7 @@ def change_key(m, key, machines, racks, keys, rack_sums):
     if key == old:
         return
     keys[m] = key
-    r = machines[m].rack
+    r = np.int64(machines[m].rack)
     low = rack_sums[r, LOW]
     if key < low:
         rack_sums[r, LOW], rack_sums[r, TIES] = key, 1
@@ -184,7 +187,7 @@ def change_key(m, key, machines, racks, keys, rack_sums):
 
 @njit(cache=True)
 def follow_rack(r, c, old, old_ties, clusters, rack_sums, cluster_sums):
-    """Keep a cluster's lowest key right after rack r changed from `old` with `old_ties`; mostly there is nothing to do."""
+    """Keep a cluster's lowest key right after rack r changed from `old` with `old_ties`; mostly that is no work."""
     full, ties = rack_sums[r, LOW] | rack_sums[r, BITS], rack_sums[r, TIES]
     low = cluster_sums[c, LOW]
     if old == low:
@@ -229,11 +232,17 @@ def refresh_cluster(
         scan_cluster(c, clusters, rack_sums, cluster_sums)
     else:
         m = journal[1 + c]
+        while m >= 0 and links[m].revision > seen:  # the chain is quick to walk; the rows it leads to are not at hand
+            prefetch(machines, m, 0)
+            prefetch(machines, m, 64)
+            prefetch(keys, m, 0)
+            m = links[m].older
+        m = journal[1 + c]
         while m >= 0 and links[m].revision > seen:
             key = machine_key(machines[m], vm, m, columns, slots)
             if key > INVALID:
                 fault, key = key - INVALID, INVALID
-            r = machines[m].rack
+            r = np.int64(machines[m].rack)
             old, old_ties = rack_sums[r, LOW] | rack_sums[r, BITS], rack_sums[r, TIES]
             change_key(m, key, machines, racks, keys, rack_sums)
             rack_sums[r, BITS] = rack_bits(racks[r], vm)
@@ -356,7 +365,7 @@ def mask(m, rule, machines, racks, clusters, keys, rack_sums, cluster_sums, coun
     So it holds for the whole unit; and where that count is zero, for every unit that has none of the tenant's VMs.
     """
     domain = TENANT_DOMAINS[rule]
-    r, c = machines[m].rack, machines[m].cluster
+    r, c = np.int64(machines[m].rack), np.int64(machines[m].cluster)
     racks_at, clusters_at = machines.shape[0], machines.shape[0] + racks.shape[0]
     in_rack, in_cluster = counts[racks_at + r], counts[clusters_at + c]
     in_datacenter = counts[clusters_at + clusters.shape[0] + machines[m].datacenter]
@@ -381,11 +390,11 @@ def mask(m, rule, machines, racks, clusters, keys, rack_sums, cluster_sums, coun
         return undone
     old, old_ties = rack_sums[r, LOW] | rack_sums[r, BITS], rack_sums[r, TIES]
     if extent == RACK:
-        undone = remember(undo, undone, UNDO_BITS, r, rack_sums[r, BITS], 0)
+        undone = remember(undo, undone, UNDO_BITS, r, rack_sums[r, BITS], ZERO)
         rack_sums[r, BITS] = INVALID
     else:
         undone = remember(undo, undone, UNDO_RACK, r, rack_sums[r, LOW], rack_sums[r, TIES])
-        undone = remember(undo, undone, UNDO_KEY, m, keys[m], 0)
+        undone = remember(undo, undone, UNDO_KEY, m, keys[m], ZERO)
         change_key(m, INVALID, machines, racks, keys, rack_sums)
     undone = remember(undo, undone, UNDO_CLUSTER, c, cluster_sums[c, LOW], cluster_sums[c, TIES])
     follow_rack(r, c, old, old_ties, clusters, rack_sums, cluster_sums)
@@ -454,7 +463,7 @@ def nth_with_key(nth, key, chosen, found, racks, clusters, keys, rack_sums):
 @njit(cache=True)
 def pick_best(chosen, found, racks, clusters, keys, rack_sums, cluster_sums, rng):
     """A machine drawn uniformly from the best of the chosen clusters, and how many tied."""
-    best, ties = INVALID, 0
+    best, ties = INVALID, ZERO
     for i in range(found):
         low = cluster_sums[chosen[i], LOW]
         if low < best:
@@ -467,7 +476,7 @@ def pick_best(chosen, found, racks, clusters, keys, rack_sums, cluster_sums, rng
         if cluster_sums[c, LOW] != best:
             continue
         if nth < cluster_sums[c, TIES]:
-            return nth_with_key(nth, best, chosen[i : i + 1], 1, racks, clusters, keys, rack_sums), ties
+            return nth_with_key(nth, best, chosen[i:], ONE, racks, clusters, keys, rack_sums), ties
         nth -= cluster_sums[c, TIES]
     return -1, 0
 
@@ -475,7 +484,7 @@ def pick_best(chosen, found, racks, clusters, keys, rack_sums, cluster_sums, rng
 @njit(cache=True)
 def pick_top(top, chosen, found, racks, clusters, keys, rack_sums, heap, rng):
     """A machine drawn uniformly from the best `top` of the chosen clusters; ties at the border are drawn fairly too."""
-    size = 0  # of a heap whose root is the worst of the best keys so far
+    size = ZERO  # of a heap whose root is the worst of the best keys so far
     for i in range(found):
         c = chosen[i]
         first_rack = clusters[c].first_rack
@@ -511,7 +520,7 @@ def pick_top(top, chosen, found, racks, clusters, keys, rack_sums, heap, rng):
         better += heap[i] < worst
     draw = below(rng, size)
     if draw < better:  # any of the keys strictly better than the border
-        key, nth = heap[0], 0
+        key, nth = heap[0], ZERO
         seen = -1
         for i in range(size):
             if heap[i] < worst:
@@ -521,7 +530,7 @@ def pick_top(top, chosen, found, racks, clusters, keys, rack_sums, heap, rng):
                     for j in range(i):
                         nth += heap[j] == key
         return nth_with_key(nth, key, chosen, found, racks, clusters, keys, rack_sums), size
-    ties = 0
+    ties = ZERO
     for i in range(found):
         c = chosen[i]
         first_rack = clusters[c].first_rack
@@ -536,44 +545,44 @@ def pick_top(top, chosen, found, racks, clusters, keys, rack_sums, heap, rng):
 
 @njit(cache=True)
 def assign(
-    machines, racks, clusters, links, journal, vm_row, keys, rack_sums, cluster_sums, ranking, columns, column_seen, slots,
-    tally, tenant, counts, homes, constrained, scratch, undo, rng, top_clusters, top_machines
+    machines, racks, clusters, links, journal, vm_row, keys, rack_sums, cluster_sums, ranking,
+    columns, column_seen, slots, tally, tenant, counts, homes, constrained,
+    scratch, undo, rng, top_clusters, top_machines
 ):  # fmt: skip
     """Choose a machine for one VM and put the VM on it.
 
-    Clusters in order of preference are brought up to date until `top_clusters` of them have a valid machine; among these
-    the lowest key wins, ties are drawn uniformly; `top_machines` > 1 draws from that many best instead. No machine that
-    is valid is ever missed: clusters without one do not count towards the bound.
+    Clusters in order of preference are brought up to date until `top_clusters` of them have a valid machine; among
+    these the lowest key wins, ties are drawn uniformly; `top_machines` > 1 draws from that many best instead. No valid
+    machine is ever missed: clusters without one do not count towards the bound.
 
     Returns machine or -1, machines looked at, a rule's fault or 0, how many the draw was among, clusters found.
     """
     vm = vm_row[0]
     fault = rank(clusters, journal, vm, ranking)
-    updated, found, undone = 0, 0, 0
+    updated, found, undone = 0, ZERO, ZERO
     chosen, heap = scratch[0], scratch[1]
     for i in range(clusters.shape[0]):
         c = ranking[ORDER, i]
         if ranking[KEY, c] >= INVALID or found == top_clusters:
             break
         looked, wrong = refresh_cluster(
-            c, machines, racks, clusters, links, journal, vm, keys, rack_sums, cluster_sums, columns, column_seen, slots, tally
-        )
+            c, machines, racks, clusters, links, journal, vm, keys, rack_sums, cluster_sums,
+            columns, column_seen, slots, tally
+        )  # fmt: skip
         updated += looked
         fault = max(fault, wrong)
         if constrained:  # the cluster counts only if one of its machines is fine for the tenant, too
             while cluster_sums[c, LOW] < INVALID:
                 scratch[2, 0] = c
-                m = nth_with_key(0, cluster_sums[c, LOW], scratch[2], 1, racks, clusters, keys, rack_sums)
+                m = nth_with_key(ZERO, cluster_sums[c, LOW], scratch[2], ONE, racks, clusters, keys, rack_sums)
                 rule = tenant_verdict(m, machines, racks, clusters, tenant, counts)
                 if rule < 0:
                     break
-                undone = mask(
-                    m, rule, machines, racks, clusters, keys, rack_sums, cluster_sums, counts, undo, undone
-                )
+                undone = mask(m, rule, machines, racks, clusters, keys, rack_sums, cluster_sums, counts, undo, undone)
         if cluster_sums[c, LOW] < INVALID:
             chosen[found] = c
             found += 1
-    m, ties = -1, 0
+    m, ties = -ONE, ZERO
     while found > 0 and fault == 0:
         if top_machines > 1:
             m, ties = pick_top(top_machines, chosen, found, racks, clusters, keys, rack_sums, heap, rng)
@@ -587,7 +596,7 @@ def assign(
         undone = mask(m, rule, machines, racks, clusters, keys, rack_sums, cluster_sums, counts, undo, undone)
     unmask(keys, rack_sums, cluster_sums, undo, undone)
     if m >= 0:
-        place(machines, racks, clusters, links, journal, m, vm, 1)
+        place(machines, racks, clusters, links, journal, m, vm, ONE)
         if constrained:
             seat(machines, racks, clusters, tenant, counts, homes, m)
             tenant[0].remaining -= 1

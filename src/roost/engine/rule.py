@@ -5,12 +5,13 @@
     tenant_rule  (tenant) -> bool                  hard: depends on where the tenant's own VMs are
     derived      (machine, vm) -> float            a fact worth remembering, given to the rules that need it
 
-The decorators only attach a description; the function stays callable as it is, in tests and in explanations. Anything
-after the rows is a parameter: it needs a default, and a policy may set it. The compiler turns parameters into constants.
+The decorators only attach a description; the function stays callable as it is, in tests and in explanations. What
+follows the rows is a parameter: it needs a default, and a policy may set it. The compiler makes parameters constants.
 """
 
-import dis
+import ast
 import inspect
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -112,20 +113,26 @@ def _check(rule: Rule) -> None:
     if rule.kind == "tenant":
         return
     allowed = {field for trait in rule.traits for field in TRAIT_FIELDS.get(trait, (trait,))}
-    if undeclared := _reads(rule.function, parameters[1].name) - allowed:
-        names = ", ".join(sorted(undeclared))
-        owners = [t for t, fields in TRAIT_FIELDS.items() if undeclared & set(fields)] or sorted(undeclared)
-        raise InvalidInput(where, f"reads vm.{names} without declaring it", f"add {', '.join(owners)} to its traits")
+    for function in (rule.function, *([rule.detail] if rule.detail else [])):
+        name = list(inspect.signature(function).parameters)[1]
+        reads, escapes = _reads(function, name)
+        if escapes:
+            raise InvalidInput(where, f"hands {name} on as a whole", f"pass on the fields it needs, as {name}.priority")
+        if undeclared := reads - allowed:
+            owners = [t for t, fields in TRAIT_FIELDS.items() if undeclared & set(fields)] or sorted(undeclared)
+            listed = ", ".join(f"{name}.{field}" for field in sorted(undeclared))
+            raise InvalidInput(where, f"reads {listed} without declaring it", f"add {', '.join(owners)} to its traits")
 
 
-def _reads(function: Callable[..., Any], name: str) -> set[str]:
-    """The attributes that a function reads of one of its arguments."""
-    reads, on_argument = set(), False
-    for step in dis.get_instructions(function):
-        if on_argument and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            reads.add(step.argval)
-        on_argument = step.opname == "LOAD_FAST" and step.argval == name
-    return reads
+def _reads(function: Callable[..., Any], name: str) -> tuple[set[str], bool]:
+    """The fields a function reads of one of its arguments, and whether it uses that argument in any other way."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):  # made without a file; what it reads cannot be known
+        return set(), False
+    read = {id(n.value): n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    uses = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name]
+    return {read[id(n)] for n in uses if id(n) in read}, any(id(n) not in read for n in uses)
 
 
 def validator(
@@ -137,7 +144,7 @@ def validator(
     needs: tuple[Callable[..., Any], ...] = (),
     detail: Callable[..., int] | None = None,
 ) -> Callable[[Function], Function]:
-    """A hard rule. `detail(row, vm)` picks the word for the placeholder in `reason`; `recheck` runs it at commit too."""
+    """A hard rule. `detail(row, vm)` picks the word for the placeholder in `reason`; `recheck`: at commit, too."""
     return lambda function: _attach(
         function,
         kind="validator",
@@ -170,7 +177,7 @@ def tenant_rule(*, domain: Domain, reason: str, constraint: str) -> Callable[[Fu
 def derived(
     *, traits: tuple[str, ...] = (), needs: tuple[Callable[..., Any], ...] = ()
 ) -> Callable[[Function], Function]:
-    """A fact about a machine, kept per distinct value of its traits and brought up to date only where machines changed."""
+    """A fact about a machine, kept per distinct value of its traits, updated only where machines changed."""
     return lambda function: _attach(function, kind="derived", scope="machine", traits=traits, needs=_rules(needs))
 
 

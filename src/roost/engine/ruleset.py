@@ -78,7 +78,7 @@ class BoundRule:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """The rules of a policy, in order. Preferences are strictly ordered: a later one only breaks ties of the earlier."""
+    """The rules of a policy, in order. Preferences are strictly ordered: a later one breaks ties of the earlier."""
 
     cluster_validators: tuple[BoundRule, ...] = ()
     cluster_preferences: tuple[BoundRule, ...] = ()
@@ -97,6 +97,10 @@ class RuleSet:
                 )
         if not 1 <= self.top_clusters <= 1_000:
             raise InvalidInput("top_clusters", f"is {self.top_clusters}", "use 1 to 1,000; the paper uses 8 to 16")
+
+    def __len__(self) -> int:
+        clusters = len(self.cluster_validators) + len(self.cluster_preferences)
+        return clusters + len(self.validators) + len(self.preferences) + len(self.tenant_rules)
 
     @cached_property
     def columns(self) -> tuple[Rule, ...]:

@@ -95,7 +95,7 @@ class Engine:
         self._undo = np.empty((3 * len(view.machines) + 2 * len(view.racks) + len(view.clusters) + 8, 4), np.int64)
 
     def assign(self, shape: Shape, top: int = 1) -> Assignment:
-        """Choose a machine for one VM of the tenant at the desk and put it there. `top` > 1 draws among the best few."""
+        """Choose a machine for one VM of the tenant at the desk and put it there; `top` > 1 draws among the best."""
         view, desk, pool = self.view, self.desk, self.evaluations
         evaluation = pool.get(shape.machine_key)
         hit = evaluation is not None

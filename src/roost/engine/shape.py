@@ -14,7 +14,6 @@ from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import VM
 from roost.model.zone import Zone
 
-
 MOST_KNOWN = 10_000  # a tenant in isolation has shapes of its own, so they would never stop growing
 
 
@@ -58,7 +57,8 @@ class Shapes:
         """The shape of a VM of a tenant (by number). Names that the zone does not know are refused."""
         isolation = tenant if vm.isolated else 0
         own = tuple(sorted(vm.traits.items())) if vm.traits else ()
-        key = (vm.type, vm.priority, isolation, vm.colocation, vm.requires, vm.datacenter, vm.cluster, vm.generation, own)
+        pins = (vm.datacenter, vm.cluster, vm.generation)
+        key = (vm.type, vm.priority, isolation, vm.colocation, vm.requires, pins, own)
         if (shape := self._known.get(key)) is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
@@ -109,5 +109,3 @@ def _find(name: str, known: tuple[str, ...], where: str, kind: str) -> int:
     if name not in known:
         raise UnknownName(where, kind, name, known)
     return known.index(name)
-
-

@@ -18,7 +18,7 @@ from roost.model.rows import MachineState, aligned_copy
 from roost.model.zone import Zone
 
 # The journal chains the machines of a cluster in the order they last changed; -1 ends the chain.
-LINK_TYPE = np.dtype([("revision", np.int64), ("older", np.int32), ("newer", np.int32)])
+LINK_TYPE = np.dtype([("revision", np.int64), ("older", np.int32), ("newer", np.int32)], align=True)
 
 
 class View:

@@ -1,6 +1,6 @@
 """What a tenant asks for and what it gets."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -72,13 +72,14 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """VMs that are placed together or not at all. For a tenant that already has VMs this is a scale-out."""
 
     tenant: str
-    vms: tuple[VM, ...]
+    vms: Sequence[VM]
     constraints: Constraints | None = None  # None: the tenant's own, if it exists already, else none
 
     def __post_init__(self) -> None:
         if not isinstance(self.tenant, str) or not self.tenant:
             raise InvalidInput("request.tenant", f"must be a name, not {self.tenant!r}")
-        if not isinstance(self.vms, Iterable) or isinstance(self.vms, str):
+        given: object = self.vms  # whatever the caller really passed
+        if isinstance(given, str) or not isinstance(given, Iterable):
             raise InvalidInput("request.vms", f"must be a list of VMs, not {self.vms!r}")
         vms = tuple(self.vms)
         if not vms:

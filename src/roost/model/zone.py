@@ -210,7 +210,7 @@ class Zone:
 
     @classmethod
     def synthetic(cls, machines: int = 20_000, seed: int = 0) -> Zone:
-        """A made-up zone with the generation mix Protean reports: clusters of about 1,000 machines, racks of about 40."""
+        """A made-up zone with Protean's generation mix: clusters of about 1,000 machines, racks of about 40."""
         from roost.model.synthetic import synthetic_zone
 
         return synthetic_zone(machines, seed)

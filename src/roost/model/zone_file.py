@@ -6,12 +6,12 @@ Everything is checked before a `Zone` is made of it, and a mistake names its fil
 from __future__ import annotations
 
 import csv
-import io
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from roost.model.rows import MachineState
 from roost.model.synthetic import standard_generations, standard_vm_types
 from roost.model.yaml_file import Step, YamlFile
 from roost.model.zone import (
+    CONDITION,
     DEFAULT_BANDS,
     DEFAULT_RESOURCES,
     INT32_MAX,
@@ -55,10 +56,10 @@ At = tuple[Step, ...]
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Name
-    generations: str | dict[str, dict[str, Any]]
+    generations: str | dict[str, Any]
     vm_types: str | dict[str, Any]
     resources: dict[str, Any] = {}
-    bands: Annotated[list[Name], Meta(min_length=1)] = list(DEFAULT_BANDS)
+    bands: Annotated[tuple[Name, ...], Meta(min_length=1)] = DEFAULT_BANDS
     features: list[Name] = []
     anti_colocation: list[tuple[Name, Name]] = []
     clusters: list[Any] = []
@@ -72,7 +73,7 @@ class _Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _VMType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     demand: dict[str, Any]
-    on: list[str] | dict[str, dict[str, Any] | None]
+    on: list[str] | dict[str, Any]
     family: str = ""
     requires: list[Name] = []
 
@@ -99,12 +100,12 @@ def load_zone(path: str | Path) -> Zone:
     clusters = _clusters(file, head, generations, vm_types)
     groups = [rack for cluster in clusters for rack in _racks(cluster)]
     features, asked = _hardware_features(file, head, generations, clusters), _asked_features(file, vm_types)
-    listed = None
     if head.machines:
         table = _read(file, head.machines, resources)
-        listed = _list_machines(table, resources, generations, groups, {**features, **asked})
-        features = {**listed.features, **features}
-        groups += listed.groups
+        _check_names(table, groups)
+        features |= _listed_features(table, features, asked)
+        listed, order = _listed_racks(table, generations)
+        groups += listed
     if not groups:
         raise file.mistake((), "describes no machines", "give it `clusters`, or a list of `machines`")
     _check_features(features, asked, strict=head.vm_types != STANDARD)
@@ -121,8 +122,8 @@ def load_zone(path: str | Path) -> Zone:
         )
     except InvalidInput as error:
         raise file.mistake((error.where,), error.problem, error.remedy) from None
-    if listed:
-        listed.describe(zone)
+    if head.machines:
+        _describe(zone, table, order)
     return zone
 
 
@@ -145,13 +146,13 @@ def _generations(file: YamlFile, head: _File, resources: Sequence[Resource]) -> 
     if isinstance(head.generations, str):
         _check_standard(file, "generations", head.generations)
         if tuple(resources) != DEFAULT_RESOURCES:
-            raise file.mistake(
-                ("generations",), "the standard ones know nothing of your `resources`", "describe generations of your own"
-            )
+            problem = "the standard ones know nothing of your `resources`"
+            raise file.mistake(("generations",), problem, "describe generations of your own")
         return standard_generations()
     if not 1 <= len(head.generations) <= MOST_GENERATIONS:
         raise file.mistake(("generations",), f"there are {len(head.generations)}", f"describe 1 to {MOST_GENERATIONS}")
-    return [_generation(file, name, entry, resources) for name, entry in head.generations.items()]
+    entries = file.section("generations", dict[str, Any])
+    return [_generation(file, name, entry, resources) for name, entry in entries.items()]
 
 
 def _generation(file: YamlFile, name: str, entry: Mapping[str, Any], resources: Sequence[Resource]) -> Generation:
@@ -178,9 +179,11 @@ def _check_standard(file: YamlFile, key: str, value: str) -> None:
 
 
 def _refuse_repeats(file: YamlFile, names: Sequence[str], places: Sequence[At]) -> None:
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise file.mistake(places[i], f"{name!r} is there twice", "names must differ: rename or remove one")
+    seen: set[str] = set()
+    for name, at in zip(names, places, strict=True):
+        if name in seen:
+            raise file.mistake(at, f"{name!r} is there twice", "names must differ: rename or remove one")
+        seen.add(name)
 
 
 # ------------------------------------------------------------------------------------------------------------ VM types
@@ -192,9 +195,8 @@ def _vm_types(
     if isinstance(head.vm_types, str):
         _check_standard(file, "vm_types", head.vm_types)
         if head.generations != STANDARD:
-            raise file.mistake(
-                ("vm_types",), "the standard ones run on the standard generations only", "describe VM types of your own"
-            )
+            problem = "the standard ones run on the standard generations only"
+            raise file.mistake(("vm_types",), problem, "describe VM types of your own")
         return standard_vm_types()
     if not head.vm_types:
         raise file.mistake(("vm_types",), "is empty", f"describe at least one, or write `vm_types: {STANDARD}`")
@@ -211,21 +213,21 @@ def _demand(
     """What a VM takes of each resource, on each generation that the type runs on."""
     known = {generation.name: generation for generation in generations}
     usual = _amounts(file, entry.demand, (*at, "demand"), resources)
-    overrides = entry.on if isinstance(entry.on, dict) else dict.fromkeys(entry.on)
-    if not overrides:
+    if not entry.on:
         raise file.mistake((*at, "on"), "names no generation: it could never run", f"list some of {', '.join(known)}")
     demand = {}
-    for i, (name, override) in enumerate(overrides.items()):
-        here: At = (*at, "on", name if isinstance(entry.on, dict) else i)
+    for i, name in enumerate(entry.on):
+        here: At = (*at, "on", i if isinstance(entry.on, list) else name)
         if name not in known:
             raise UnknownName(file.where(here), "generation", name, known)
-        own = _amounts(file, override or {}, here, resources)
-        amounts = {r: own[r] if r in (override or {}) else usual[r] for r in usual}
+        override = entry.on[name] if isinstance(entry.on, dict) else None
+        own = {} if override is None else file.convert(override, dict[str, Any], here)
+        amounts = {**usual, **{r: a for r, a in _amounts(file, own, here, resources).items() if r in own}}
         if not any(amounts.values()):
             raise file.mistake((*at, "demand"), f"asks for nothing on {name}", "give an amount of some resource")
         for resource, has in zip(resources, known[name].capacity, strict=True):
             if (wants := amounts[resource.name]) > has:
-                place = here if resource.name in (override or {}) else (*at, "demand")
+                place = here if resource.name in own else (*at, "demand")
                 problem = f"asks for {_in_units(wants, resource)}, but {name} has {_in_units(has, resource)}"
                 raise file.mistake((*place, resource.name), problem, f"ask for less, or take {name} out of `on`")
         demand[name] = tuple(amounts.values())
@@ -306,7 +308,7 @@ def _check_features(hardware: Mapping[str, str], asked: Mapping[str, str], stric
     for name, where in asked.items():
         if strict and name not in hardware:
             raise UnknownName(where, "hardware feature", name, hardware)
-    named = {**hardware, **asked}
+    named = {**hardware, **{name: where for name, where in asked.items() if name not in hardware}}
     if len(named) > MOST_FEATURES:
         where = list(named.values())[MOST_FEATURES]
         raise InvalidInput(where, f"the zone names {len(named)} hardware features", f"{MOST_FEATURES} is the most")
@@ -330,12 +332,14 @@ class _Table:
 
     def cells(self, column: str) -> Sequence[str]:
         """A column as it is; without it, nothing is given."""
-        return self.columns.get(column) or [""] * len(self.numbers)
+        return self.columns[column] if column in self.columns else [""] * len(self.numbers)
 
     def names(self, column: str, default: str = "") -> Sequence[str]:
         """A column of names; if there is no default, every row has one."""
         cells = self.cells(column)
-        if not default and "" in cells:
+        if "" not in cells:
+            return cells
+        if not default:
             raise InvalidInput(self.where(cells.index(""), column), "is empty", "every machine has one")
         return [cell or default for cell in cells]
 
@@ -349,15 +353,16 @@ class _Table:
 
     def amounts(self, column: str, highest: int, remedy: str, whole: bool = False) -> NDArray[np.float64]:
         """A column of numbers from 0 to `highest`, NaN where nothing is given."""
-        cells = self.cells(column)
+        if column not in self.columns:
+            return np.full(len(self.numbers), np.nan)
+        cells = self.columns[column]
         values = np.array(_floats(cells))
         right = (values >= 0) & (values <= highest)
         if whole:
             right &= values == np.floor(values)
-        wrong = ~right & np.array([cell != "" for cell in cells])
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise InvalidInput(self.where(row, column), f"is {cells[row]!r}", remedy)
+        for row in np.flatnonzero(~right).tolist():
+            if cells[row]:
+                raise InvalidInput(self.where(row, column), f"is {cells[row]!r}", remedy)
         return values
 
 
@@ -366,7 +371,14 @@ def _floats(cells: Sequence[str]) -> list[float]:
     try:
         return [float(cell) if cell else np.nan for cell in cells]
     except ValueError:
-        return [_floats([cell])[0] for cell in cells] if len(cells) > 1 else [np.nan]
+        return [_float(cell) for cell in cells]
+
+
+def _float(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return np.nan
 
 
 def _numbered(keys: Iterable[Any]) -> dict[Any, int]:
@@ -384,8 +396,7 @@ def _read(file: YamlFile, name: str, resources: Sequence[Resource]) -> _Table:
     if path.suffix not in readers:
         raise file.mistake(("machines",), f"{name!r} is not a list of machines", f"use a {' or '.join(readers)} file")
     try:
-        with path.open("rb") as source:
-            table = readers[path.suffix](path, source)
+        table = readers[path.suffix](path)
     except FileNotFoundError:
         raise file.mistake(("machines",), f"there is no file {path}", "the path starts at the zone file") from None
     except OSError as error:
@@ -405,39 +416,49 @@ def _read(file: YamlFile, name: str, resources: Sequence[Resource]) -> _Table:
     return table
 
 
-def _read_csv(path: Path, source: IO[bytes]) -> _Table:
-    reader = csv.reader(io.TextIOWrapper(source, "utf-8-sig", newline=""), strict=True)
+def _read_csv(path: Path) -> _Table:
     rows: list[list[str]] = []
     numbers: list[int] = []
+    line = 0
     try:
-        header = [cell.strip() for cell in next(reader, [])]
-        for row in islice(reader, MOST_MACHINES + 1):
-            if row and len(row) != len(header):
-                problem = f"has {len(row)} cells, but there are {len(header)} columns"
-                raise InvalidInput(f"{path}:{reader.line_num}", problem, "leave a cell empty rather than out")
-            if row:  # an empty line is no row
-                rows.append(row)
-                numbers.append(reader.line_num)
+        with path.open(encoding="utf-8-sig", newline="") as source:
+            reader = csv.reader(source, strict=True)
+            header = [cell.strip() for cell in next(reader, [])]
+            line = reader.line_num
+            for row in reader:
+                line = reader.line_num
+                if len(row) == len(header):
+                    rows.append(row)
+                    numbers.append(line)
+                    if len(rows) > MOST_MACHINES:
+                        break  # too many: refused soon
+                elif row:  # an empty line is no row
+                    problem = f"has {len(row)} cells, but there are {len(header)} columns"
+                    raise InvalidInput(f"{path}:{line}", problem, "leave a cell empty rather than out")
     except csv.Error as error:
-        raise InvalidInput(f"{path}:{reader.line_num}", f"not valid CSV: {error}") from None
+        raise InvalidInput(f"{path}:{line + 1}", f"not valid CSV: {error}") from None
     except UnicodeDecodeError:
-        raise InvalidInput(str(path), "not valid UTF-8", "save it as UTF-8") from None
+        raise InvalidInput(f"{path}:{line + 1}", "not valid UTF-8, here or soon after", "save it as UTF-8") from None
     if not header:
         raise InvalidInput(f"{path}:1", "there are no columns", f"start with {','.join(REQUIRED_COLUMNS)}")
     for i, column in enumerate(header):
         if column in header[:i]:
             raise InvalidInput(f"{path}:1", f"the column {column!r} is there twice", "keep one of them")
     cells = zip(*rows, strict=True) if rows else [()] * len(header)
-    columns = {column: list(map(str.strip, values)) for column, values in zip(header, cells, strict=True)}
+    # Most cells repeat; sharing the equal ones makes what follows a third faster.
+    columns = {
+        column: list(map(sys.intern, map(str.strip, values))) for column, values in zip(header, cells, strict=True)
+    }
     return _Table(f"{path}:1", f"{path}:", numbers, columns)
 
 
-def _read_parquet(path: Path, source: IO[bytes]) -> _Table:
+def _read_parquet(path: Path) -> _Table:
     import polars as pl  # an extra, and slow to import
 
     columns = {}
     try:
-        frame = pl.read_parquet(source)
+        with path.open("rb") as source:
+            frame = pl.read_parquet(source)
         for column in frame.iter_columns():
             texts = column.list.join("|") if column.dtype == pl.List(pl.String) else column.cast(pl.String)
             columns[column.name] = texts.fill_null("").str.strip_chars().to_list()
@@ -446,78 +467,114 @@ def _read_parquet(path: Path, source: IO[bytes]) -> _Table:
     return _Table(str(path), f"{path}: row ", range(1, frame.height + 1), columns)
 
 
-# ------------------------------------------------------------------------------------------- from rows to racks
+# ------------------------------------------------------------------------------------------------- from rows to a zone
 
 
-@dataclass(frozen=True)
-class _Listed:
-    """The machines of a list, rack by rack, and what is particular to each; arrays are in the order of `groups`."""
-
-    groups: list[MachineGroup]
-    features: Mapping[str, str]  # every feature named, and where it is first
-    bundles: Sequence[tuple[str, ...]]  # the different lists of features
-    bundle: NDArray[np.int64]  # which of them a machine has, besides its generation's
-    capacity: NDArray[np.float64]  # NaN where it is the generation's
-    condition: Mapping[str, NDArray[np.int64]]
-
-    def describe(self, zone: Zone) -> None:
-        """Give these machines, the last ones of the zone, their own capacity, features and condition."""
-        these = slice(len(zone.machines) - len(self.bundle), None)
-        capacity, features = zone.machines["capacity"].copy(), zone.machines["features"].copy()
-        capacity[these] = np.where(np.isnan(self.capacity), capacity[these], self.capacity)
-        usual = np.array([zone.feature_bits(g.features) for g in zone.generations], np.int32)
-        extra = np.array([zone.feature_bits(names) for names in self.bundles], np.int32)
-        features[these] = usual[zone.machines["generation"][these]] | extra[self.bundle]
-        condition = {field: zone.machines[field].copy() for field in self.condition}
-        for field, values in self.condition.items():
-            condition[field][these] = values
-        zone.set_capacity(capacity)
-        zone.set_features(features)
-        zone.set_condition(**condition)
+def _check_names(table: _Table, others: Sequence[MachineGroup]) -> None:
+    """A machine is described once, and a cluster is either described by the zone file or listed."""
+    names, clusters = table.names("name"), table.names("cluster")
+    taken = {name for group in others for name in group.names}
+    if (spare := MOST_MACHINES - len(taken)) < len(names):
+        raise InvalidInput(
+            table.where(spare, "name"), "is one too many", f"a zone has at most {MOST_MACHINES:,} machines"
+        )
+    described = {group.cluster for group in others}
+    for cluster in dict.fromkeys(clusters):
+        if cluster in described:
+            where = table.where(clusters.index(cluster), "cluster")
+            raise InvalidInput(where, f"the zone file describes {cluster} already", "list it or describe it, not both")
+    for row, name in enumerate(names):
+        if name in taken:
+            raise InvalidInput(table.where(row, "name"), f"there is a machine {name} already", "names must differ")
+        taken.add(name)
 
 
-def _list_machines(
-    table: _Table,
-    resources: Sequence[Resource],
-    generations: Sequence[Generation],
-    others: Sequence[MachineGroup],
-    features: Collection[str],
-) -> _Listed:
-    """Rows in any order become racks: clusters, and racks within them, in the order in which they first appear."""
-    names, clusters, racks = table.names("name"), table.names("cluster"), table.names("rack")
-    _check_names(table, names, clusters, others)
+def _listed_racks(table: _Table, generations: Sequence[Generation]) -> tuple[list[MachineGroup], NDArray[np.int64]]:
+    """The racks of a list, and its rows in their order: clusters, and racks within them, as they first appear."""
     table.choices("generation", "generation", {g.name: i for i, g in enumerate(generations)})
-    hardware, datacenters = table.names("generation"), table.names("datacenter", DATACENTER)
-    number = _numbered(clusters)
-    cluster = _looked_up(clusters, number)
-    for column, values in (("generation", hardware), ("datacenter", datacenters)):
-        _refuse_mixed(table, column, values, clusters)
-    places = list(zip(clusters, racks, strict=True))
-    rack = _looked_up(places, _numbered(places))
-    bundles, bundle, named = _bundles(table, features)
-
+    hardware, datacenters = _one_per_cluster(table, "generation"), _one_per_cluster(table, "datacenter", DATACENTER)
+    names, clusters, features = table.names("name"), table.names("cluster"), table.cells("features")
+    places = list(zip(clusters, table.names("rack"), strict=True))
+    cluster, rack = _looked_up(clusters, _numbered(clusters)), _looked_up(places, _numbered(places))
     order = np.lexsort((rack, cluster))
-    rows, cluster, bundle = order.tolist(), cluster[order], bundle[order]
-    numbers = {
-        column: table.amounts(column, highest, f"use a whole number from 0 to {highest:,}", whole=True)[order]
-        for column, highest in NUMBER_COLUMNS.items()
-    }
-    in_cluster = np.arange(len(rows)) - np.searchsorted(cluster, cluster)
-    domains = _or(numbers.pop("update_domain"), in_cluster % UPDATE_DOMAINS).tolist()
+    domains, rows = _update_domains(table, order, cluster[order]), order.tolist()
     groups = []
     for start, end in pairwise(np.flatnonzero(np.diff(rack[order], prepend=-1, append=-1)).tolist()):
-        first = rows[start]
+        first, machines = rows[start], rows[start:end]
         groups.append(
             MachineGroup(
                 datacenter=datacenters[first],
                 cluster=clusters[first],
-                rack=racks[first],
+                rack=places[first][1],
                 generation=hardware[first],
-                names=[names[row] for row in rows[start:end]],
+                names=[names[row] for row in machines],
                 update_domains=domains[start:end],
-                features=tuple({f: 0 for i in set(bundle[start:end].tolist()) for f in bundles[i]}),
+                features=tuple(f for cell in {features[row]: None for row in machines} for f in _split(cell)),
             )
         )
-    condition = {"state": table.choices("state", "state of a machine", STATES, "ready")[order]}
-    condition |= {field: _or(values, 100 if field == "health" else 0) for field, values in numbers.items()}
-    return _Listed(groups, named, bundles, bundle, _own_capacity(table, resources)[order], condition)
+    return groups, order
+
+
+def _one_per_cluster(table: _Table, column: str, default: str = "") -> Sequence[str]:
+    """A column of names in which the machines of a cluster agree."""
+    clusters, names = table.names("cluster"), table.names(column, default)
+    first = dict(zip(reversed(clusters), reversed(names), strict=True))
+    for row, (cluster, name) in enumerate(zip(clusters, names, strict=True)):
+        if name != first[cluster]:
+            problem = f"is {name}, but cluster {cluster} has machines of {first[cluster]} too"
+            raise InvalidInput(table.where(row, column), problem, f"a cluster is of one {column}: split it")
+    return names
+
+
+def _update_domains(table: _Table, order: NDArray[np.int64], cluster: NDArray[np.int64]) -> list[int]:
+    """Where none is given, the machines of a cluster take turns."""
+    turns = (np.arange(len(order)) - np.searchsorted(cluster, cluster)) % UPDATE_DOMAINS
+    given = _whole_numbers(table, "update_domain", -1)[order]
+    domains: list[int] = np.where(given < 0, turns, given).tolist()
+    return domains
+
+
+def _whole_numbers(table: _Table, column: str, default: int) -> NDArray[np.int64]:
+    highest = NUMBER_COLUMNS[column]
+    values = table.amounts(column, highest, f"use a whole number from 0 to {highest:,}", whole=True)
+    return np.where(np.isnan(values), default, values).astype(np.int64)
+
+
+def _listed_features(table: _Table, described: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
+    """Each feature that only the list says a machine has, and where it says so first."""
+    cells = table.cells("features")
+    named: dict[str, str] = {}
+    for cell in dict.fromkeys(cells):
+        where = table.where(cells.index(cell), "features")
+        for name in _split(cell):
+            if name not in described and name not in asked:
+                raise UnknownName(where, "hardware feature", name, {*described, *asked})
+            if name not in described:
+                named.setdefault(name, where)
+    return named
+
+
+def _split(features: str) -> list[str]:
+    return [name.strip() for name in features.split("|") if name.strip()]
+
+
+def _describe(zone: Zone, table: _Table, order: NDArray[np.int64]) -> None:
+    """Give the machines of a list, the last ones of the zone, their own capacity, features and condition."""
+    these = slice(len(zone.machines) - len(order), None)
+    capacity, features = zone.machines["capacity"].copy(), zone.machines["features"].copy()
+    for r, resource in enumerate(zone.resources):
+        highest = INT32_MAX // resource.per_unit
+        given = table.amounts(resource.name, highest, f"give it in {resource.unit}, from 0 to {highest:,}")[order]
+        own = np.ceil(np.round(given * resource.per_unit, 6))
+        capacity[these, r] = np.where(np.isnan(own), capacity[these, r], own)
+    cells = table.cells("features")
+    extra = _looked_up(cells, {cell: zone.feature_bits(_split(cell)) for cell in dict.fromkeys(cells)})[order]
+    usual = np.array([zone.feature_bits(generation.features) for generation in zone.generations])
+    features[these] = usual[zone.machines["generation"][these]] | extra
+    condition = {field: zone.machines[field].copy() for field in CONDITION}
+    condition["state"][these] = table.choices("state", "state of a machine", STATES, "ready")[order]
+    for field, default in (("health", 100), ("failures", 0), ("versions_behind", 0)):
+        condition[field][these] = _whole_numbers(table, field, default)[order]
+    zone.set_capacity(capacity)
+    zone.set_features(features)
+    zone.set_condition(**condition)

@@ -183,7 +183,8 @@ def _load_file(path: Path) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}")
     spec = importlib.util.spec_from_file_location(f"roost_user_rules_{path.stem}", path)
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # rules are compiled later, and Numba looks modules up by name
     spec.loader.exec_module(module)

@@ -7,7 +7,7 @@ from roost.engine.rule import validator
 def evicts_nobody(machine, vm):
     """What is free even to the lowest priority, and so held by nobody, covers the VM's demand."""
     free, need = machine.free[len(machine.free) - 1], vm.demand[machine.generation]
-    for r in range(len(need)):  # noqa: SIM110 - Numba compiles no generators
+    for r in range(len(need)):
         if free[r] < need[r]:
             return False
     return True

@@ -19,7 +19,7 @@ def has_room(machine, vm):
     VMs of lower priority count as free: they give way. Add `evicts_nobody` to a policy where they should not.
     """
     free, need = machine.free[vm.priority], vm.demand[machine.generation]
-    for r in range(len(need)):  # noqa: SIM110 - Numba compiles no generators
+    for r in range(len(need)):
         if free[r] < need[r]:
             return False
     return True

@@ -6,7 +6,7 @@ from roost.engine.rule import validator
 @validator(traits=("colocation",), reason="anti-colocation class", recheck=True)
 def respects_anti_colocation(machine, vm):
     """No VM on the machine is of a class that this VM may not share a machine with."""
-    for c in range(len(vm.avoids)):  # noqa: SIM110 - Numba compiles no generators
+    for c in range(len(vm.avoids)):
         if vm.avoids[c] != 0 and machine.classes[c] > 0:
             return False
     return True
