@@ -132,7 +132,7 @@ class Allocator:
         self, request: Request, tenant: Tenant, trial: Trial, placements: tuple[Placement, ...], before: int
     ) -> Decision:
         after = self.view.revision
-        return Decision(request, tenant.constraints, placements, trial, before, after, self._explain_past)
+        return Decision(request, tenant.constraints, placements, trial, before, after, self.engine, self._explain_past)
 
     def _check(self, request: Request) -> tuple[Tenant, list[str]]:
         """The tenant and the names of the VMs of a request, or an error that says what is wrong with it."""
@@ -229,8 +229,8 @@ class Allocator:
                 "decision", f"revision {decision.before} is too long ago to rebuild", "explain decisions sooner"
             )
         subject = self._subject(decision.request, decision.constraints, decision.trial, None)
-        found = explain(self.engine, self.view.at(decision.before), subject)
-        if decision.ok or decision.after != self.view.revision:
+        found = explain(decision.engine, self.view.at(decision.before), subject)
+        if decision.ok or decision.after != self.view.revision or decision.engine is not self.engine:
             return found
         rehearsal = Rehearsal(self.engine, self.shapes)
         return found.with_remedies(relaxations(self, rehearsal, decision.request, decision.trial))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from roost.agent.gang import Trial
 from roost.engine.explain import Explanation
+from roost.engine.selection import Engine
 from roost.model.request import Constraints, Placement, Request
 
 
@@ -20,6 +21,7 @@ class Decision:
     trial: Trial
     before: int  # the view's revision when the decision began and when it was done
     after: int
+    engine: Engine = field(repr=False)  # what decided: its rules are the ones to explain by
     _explain: Callable[[Decision], Explanation] = field(repr=False)
 
     @property

@@ -54,16 +54,20 @@ def place_gang(
 def _attempt(engine: Engine, shapes: tuple[Shape, ...], order: tuple[int, ...], homes: tuple[int, ...]) -> Trial:
     machines: list[int] = []
     hits = updated = 0
-    for i in order:
-        machine, looked, hit, _, _ = engine.assign(shapes[i])
-        hits += hit
-        updated += looked
-        if machine < 0:
-            break
-        machines.append(machine)
-    trial = Trial(order, shapes, homes, tuple(machines), hits, updated)
-    if trial.failed_vm is not None:
-        take_back(engine.view, trial)
+    whole = False
+    try:
+        for i in order:
+            machine, looked, hit, _, _ = engine.assign(shapes[i])
+            hits += hit
+            updated += looked
+            if machine < 0:
+                break
+            machines.append(machine)
+        whole = len(machines) == len(order)
+    finally:  # a rule's fault or an interrupt leaves no half tenant either
+        trial = Trial(order, shapes, homes, tuple(machines), hits, updated)
+        if not whole:
+            take_back(engine.view, trial)
     return trial
 
 

@@ -30,6 +30,7 @@ DOMAIN_UNITS = {  # domain of a tenant rule: its code in the kernel, and where i
     "datacenter": (3, "datacenters_at + machine.datacenter"),
     "update_domain": (4, "updates_at + machine.update_domain"),
 }
+KERNELS_KEPT = 200  # on disk
 _loaded: dict[str, ModuleType] = {}
 
 
@@ -69,6 +70,7 @@ def _load(name: str, generated: str, functions: dict[str, Callable[..., Any]]) -
         with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
             file.write(text[:at] + generated + "\n\n" + text[at:])
         Path(file.name).replace(path)
+        _forget_old(path.parent)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -78,6 +80,14 @@ def _load(name: str, generated: str, functions: dict[str, Callable[..., Any]]) -
     sys.modules[name] = module  # Numba finds a cached function's module by name
     spec.loader.exec_module(module)
     return module
+
+
+def _forget_old(folder: Path) -> None:
+    """Keep the cache bounded: the oldest modules go, with what Numba compiled of them."""
+    modules = sorted(folder.glob("kernel_*.py"), key=lambda path: path.stat().st_mtime)
+    for module in modules[:-KERNELS_KEPT]:
+        for path in (module, *(folder / "__pycache__").glob(f"{module.stem}.*")):
+            path.unlink(missing_ok=True)
 
 
 def _functions(rules: RuleSet) -> dict[str, Callable[..., Any]]:

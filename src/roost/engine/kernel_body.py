@@ -30,6 +30,7 @@ from roost.engine.prefetch import prefetch
 ZERO, ONE, INVALID = np.int64(0), np.int64(1), np.int64(2**62)
 LOW, TIES, BITS, SEEN = 0, 1, 2, 2  # columns of an evaluation's `racks` (BITS) and `clusters` (SEEN)
 KEY, ORDER, SALT = 0, 1, 3  # rows of a ranking; SEEN is 2
+CLUSTER_FAULT = np.int64(1_000)  # a fault beyond it is a cluster preference's, up to it a machine preference's
 MACHINE, RACK, CLUSTER, DATACENTER, UPDATE_DOMAIN = 0, 1, 2, 3, 4
 UNDO_KEY, UNDO_RACK, UNDO_BITS, UNDO_CLUSTER = np.int64(0), np.int64(1), np.int64(2), np.int64(3)
 READY = 0
@@ -283,7 +284,7 @@ def rank(clusters, journal, vm, ranking):
             ranking[SEEN, c] = revision
             key = cluster_key(clusters[c], vm)
             if key > INVALID:
-                fault, key = key - INVALID, INVALID
+                fault, key = key - INVALID + CLUSTER_FAULT, INVALID
             if key != ranking[KEY, c]:
                 ranking[KEY, c] = key
                 changed = True
@@ -622,7 +623,7 @@ def judge(
         failed = cluster_failure(clusters[c], vm)
         cluster_keys[c] = cluster_key(clusters[c], vm)
         if cluster_keys[c] > INVALID:
-            fault = cluster_keys[c] - INVALID
+            fault = cluster_keys[c] - INVALID + CLUSTER_FAULT
         first_rack = clusters[c].first_rack
         for r in range(first_rack, first_rack + clusters[c].racks):
             bits = rack_bits(racks[r], vm)

@@ -82,7 +82,7 @@ class Pool(Generic[V]):
         """Let go of what is too old, and of the least recently used if there is no room for one more."""
         self.expire()
         while len(self._entries) >= self.capacity:
-            self._drop(min(self._entries, key=lambda key: self._entries[key].tick))
+            self.drop(min(self._entries, key=lambda key: self._entries[key].tick))
 
     def put(self, key: Hashable, value: V) -> None:
         """Keep an object. Call `make_room` first."""
@@ -98,9 +98,10 @@ class Pool(Generic[V]):
         """Let go of what has not been used for `max_idle`."""
         oldest_allowed = self._clock() - self.max_idle
         for key in [key for key, entry in self._entries.items() if entry.used < oldest_allowed]:
-            self._drop(key)
+            self.drop(key)
 
-    def _drop(self, key: Hashable) -> None:
+    def drop(self, key: Hashable) -> None:
+        """Let go of one object."""
         entry = self._entries.pop(key)
         self.stats.evictions += 1
         if self._dropped:

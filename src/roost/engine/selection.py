@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roost.engine.pools import Pool, PoolStats
-from roost.engine.ruleset import BoundRule, RuleSet
+from roost.engine.ruleset import RuleSet
 from roost.engine.shape import Shape
 from roost.engine.tenant import TenantDesk
 from roost.engine.view import View
 from roost.model.errors import InvalidInput
 
 INVALID = 2**62
+CLUSTER_FAULT = 1_000  # as in the kernel: beyond it, the fault of a cluster preference
 LARGEST_TOP = 1_000  # machines that a conflict-avoiding draw may be among
 
 
@@ -112,7 +113,9 @@ class Engine:
             desk.row, desk.counts, desk.homes, desk.constrained,
             self._scratch, self._undo, self.rng, self.rules.top_clusters, top,
         )  # fmt: skip
-        if fault:
+        if fault:  # forget what a faulty rule said, so that it is named again next time
+            pool.drop(shape.machine_key)
+            self.rankings.drop(shape.cluster_key)
             raise self._fault(fault)
         stats = pool.stats
         if hit:
@@ -227,9 +230,10 @@ class Engine:
         return result
 
     def _fault(self, fault: int) -> InvalidInput:
-        rules: tuple[BoundRule, ...] = self.rules.preferences
-        suspects = {r.rule.name for r in (rules[fault - 1 : fault] + self.rules.cluster_preferences[fault - 1 : fault])}
-        return InvalidInput(f"rule {' or '.join(sorted(suspects))}", "gave a score outside 0 to 1", "correct the rule")
+        of_clusters = fault > CLUSTER_FAULT
+        rules = self.rules.cluster_preferences if of_clusters else self.rules.preferences
+        guilty = rules[(fault - CLUSTER_FAULT if of_clusters else fault) - 1].rule.name
+        return InvalidInput(f"rule {guilty}", "gave a score outside 0 to 1", "correct the rule")
 
     def cache_stats(self) -> dict[str, PoolStats]:
         """Requests, hits, misses and machines updated, for each class of cached objects."""

@@ -1,0 +1,76 @@
+"""The command line, as a person runs it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def roost(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"COLUMNS": "120"}
+    command = [str(Path(sys.executable).with_name("roost")), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+
+
+def test_help_names_every_command() -> None:
+    done = roost("--help")
+    assert done.returncode == 0
+    for command in ("demo", "bench", "policy", "zone"):
+        assert command in done.stdout
+
+
+def test_the_demo_fills_a_zone_reports_and_explains() -> None:
+    done = roost("demo", "--machines", "1000")
+    assert done.returncode == 0, done.stderr
+    for word in ("utilisation", "packing density", "evaluation cache", "One decision explained", "0/1,000 machines"):
+        assert word in done.stdout
+
+
+def test_the_demo_is_the_same_for_the_same_seed() -> None:
+    def lines() -> list[str]:
+        shown = roost("demo", "--machines", "300", "--seed", "4").stdout
+        return [line for line in shown.splitlines() if "time per VM" not in line]
+
+    assert lines() == lines()
+
+
+def test_the_engine_bench_prints_json_for_programs() -> None:
+    done = roost("bench", "engine", "--machines", "1000", "--requests", "200", "--classes", "10", "--json")
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(done.stdout)
+    assert result["machines"] == 1000
+    assert result["warm_us"]["mean"] > 0
+    assert result["constrained_over_unconstrained"]["ratio"] > 0
+
+
+def test_policies_and_rules_can_be_looked_at() -> None:
+    assert "dense" in roost("policy", "list").stdout
+    assert "best_fit" in roost("policy", "show", "default").stdout
+    assert "least_used_rack" in roost("policy", "rules").stdout
+
+
+def test_a_zone_can_be_looked_at() -> None:
+    shown = roost("zone", "show", "synthetic:300").stdout
+    assert "300 machines" in shown
+    assert "Full-gen4" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("zone", "show", "nowhere.yaml"), "nowhere.yaml: no such file"),
+        (("zone", "show", "synthetic:many"), "write synthetic:20000"),
+        (("policy", "show", "densest.yaml"), "densest.yaml: no such file"),
+        (("policy", "check", "bad.yaml"), "bad.yaml:3: machines.validators[0]: no rule here is called 'has_rom'"),
+        (("demo", "--machines", "7"), "100 to 200,000"),
+    ],
+)
+def test_a_mistake_ends_with_a_sentence_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    (tmp_path / "bad.yaml").write_text("name: bad\nmachines:\n  validators: [has_rom, evicts_nobody]\n")
+    done = roost(*arguments, folder=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout

@@ -1,0 +1,98 @@
+"""A kernel is found again on disk when nothing changed, and never when something did."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roost import VM, Allocator, InvalidInput, Policy, Request, Zone
+from roost.engine.compiler import compile_rules
+
+POLICY = """\
+name: tiny
+machines:
+  validators: [has_room, evicts_nobody]
+  preferences:
+    - {rule: "liked.py:liked", buckets: 2}
+"""
+RULE = """\
+from helper import share
+from roost.engine.rule import preference
+
+@preference()
+def liked(machine, vm):
+    return share(machine.vms)
+"""
+HELPER = "def share(vms):\n    return 0.0\n"
+SCRIPT = """
+import sys
+sys.path.insert(0, ".")
+from roost import Policy, Zone
+from roost.engine.compiler import compile_rules
+print(compile_rules(Policy.load("policy.yaml").rules, Zone.synthetic(100, seed={seed})).__name__)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in (("policy.yaml", POLICY), ("liked.py", RULE), ("helper.py", HELPER)):
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def kernel_name(folder: Path, seed: int = 1) -> str:
+    script = SCRIPT.format(seed=seed)
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_another_process_and_another_zone_of_the_same_shape_get_the_same_kernel(folder: Path) -> None:
+    assert kernel_name(folder, seed=1) == kernel_name(folder, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("policy.yaml", "buckets: 2", "buckets: 3"),
+        ("liked.py", "share(machine.vms)", "1 - share(machine.vms)"),
+        ("helper.py", "0.0", "1.0"),
+    ],
+)
+def test_a_changed_policy_rule_or_helper_gets_a_new_kernel(folder: Path, file: str, old: str, new: str) -> None:
+    before = kernel_name(folder)
+    path = folder / file
+    path.write_text(path.read_text().replace(old, new))
+    assert kernel_name(folder) != before
+
+
+def test_a_kernel_is_loaded_once_per_process() -> None:
+    rules = Policy.named("fast").rules
+    assert compile_rules(rules, Zone.synthetic(100)) is compile_rules(rules, Zone.synthetic(200))
+
+
+def test_a_score_outside_0_to_1_is_refused_by_the_name_of_its_rule(tmp_path: Path) -> None:
+    (tmp_path / "liked.py").write_text(
+        "from roost.engine.rule import preference\n\n"
+        "@preference()\ndef liked(machine, vm):\n    return 1.0 / (machine.vms - machine.vms)\n"
+    )
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    allocator = Allocator(Zone.synthetic(100), Policy.load(tmp_path / "policy.yaml"))
+    with pytest.raises(InvalidInput, match="rule liked: gave a score outside 0 to 1"):
+        allocator.allocate(Request("t", [VM("A1")]))
+    assert not allocator.vms
+    allocator.check_invariants()
+
+
+def test_a_fault_in_the_middle_of_a_gang_leaves_no_half_tenant_and_is_named_every_time(tmp_path: Path) -> None:
+    (tmp_path / "liked.py").write_text(
+        "from roost.engine.rule import preference\n\n"
+        "@preference()\ndef liked(machine, vm):\n    return 2.0 if machine.vms > 1 else 0.0\n"
+    )
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    allocator = Allocator(Zone.synthetic(100), Policy.load(tmp_path / "policy.yaml"))
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match="rule liked"):
+            allocator.allocate(Request("t", [VM("A1")] * 300))
+        assert not allocator.vms
+        assert not allocator.view.machines["vms"].any()
