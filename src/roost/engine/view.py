@@ -106,11 +106,10 @@ class View:
     def check_invariants(self, vms: Iterable[tuple[int, Shape]]) -> None:
         """Raise unless the rows are exactly what these VMs make of the zone, and nothing is over capacity."""
         fresh = View(self.zone, self.kernel, history=0)
-        for field in ("health", "failures", "versions_behind", "state"):
+        for field in ("health", "failures", "versions_behind"):
             fresh.machines[field] = self.machines[field]
         fresh.clusters["quarantined"] = self.clusters["quarantined"]
-        for i in np.flatnonzero(fresh.machines["state"] != MachineState.READY):
-            fresh.machines[i]["state"] = MachineState.READY
+        for i in np.flatnonzero(fresh.machines["state"] != self.machines["state"]):
             fresh.set_state(int(i), MachineState(int(self.machines[i]["state"])))
         for machine, shape in vms:
             fresh.place(machine, shape)

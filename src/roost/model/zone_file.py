@@ -5,10 +5,7 @@ Everything is checked before a `Zone` is made of it, and a mistake names its fil
 
 from __future__ import annotations
 
-import csv
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +15,16 @@ import numpy as np
 from msgspec import Meta
 
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.machine_list import (
+    COLUMNS,
+    INT16_MAX,
+    MOST_MACHINES,
+    NUMBER_COLUMNS,
+    MachineList,
+    looked_up,
+    numbered,
+    read_machine_list,
+)
 from roost.model.rows import MachineState
 from roost.model.synthetic import standard_generations, standard_vm_types
 from roost.model.yaml_file import Step, YamlFile
@@ -36,17 +43,11 @@ from roost.model.zone import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_MACHINES = 1_000_000
 MOST_FEATURES = 31  # each is a bit of a row
 MOST_GENERATIONS = 127
-INT16_MAX = 2**15 - 1
 STANDARD = "standard"  # in place of generations or VM types: those that come with Roost
 DATACENTER, UPDATE_DOMAINS = "dc1", 20  # unless the file says otherwise
 
-# Columns of a list of machines, besides one per resource; for numbers, with the highest.
-REQUIRED_COLUMNS = ("name", "cluster", "rack", "generation")
-NUMBER_COLUMNS = {"update_domain": INT16_MAX, "health": 100, "failures": INT16_MAX, "versions_behind": INT16_MAX}
-COLUMNS = (*REQUIRED_COLUMNS, "datacenter", "state", "features", *NUMBER_COLUMNS)
 STATES = {state.name.lower(): int(state) for state in MachineState}
 
 Name = Annotated[str, Meta(min_length=1)]
@@ -101,7 +102,7 @@ def load_zone(path: str | Path) -> Zone:
     groups = [rack for cluster in clusters for rack in _racks(cluster)]
     features, asked = _hardware_features(file, head, generations, clusters), _asked_features(file, vm_types)
     if head.machines:
-        table = _read(file, head.machines, resources)
+        table = read_machine_list(file, head.machines, resources)
         _check_names(table, groups)
         features |= _listed_features(table, features, asked)
         listed, order = _listed_racks(table, generations)
@@ -314,163 +315,10 @@ def _check_features(hardware: Mapping[str, str], asked: Mapping[str, str], stric
         raise InvalidInput(where, f"the zone names {len(named)} hardware features", f"{MOST_FEATURES} is the most")
 
 
-# ------------------------------------------------------------------------------------------ reading a list of machines
+# ------------------------------------------------------------------------------------------- from a list of machines
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A list of machines as text: cells by column and row, empty where nothing is given."""
-
-    header: str  # where the names of the columns stand, in errors
-    mark: str  # what stands before the number of a row, in errors
-    numbers: Sequence[int]  # of the rows, as people count them
-    columns: Mapping[str, Sequence[str]]
-
-    def where(self, row: int, column: str) -> str:
-        """The file, row and column of a cell."""
-        return f"{self.mark}{self.numbers[row]}: {column}"
-
-    def cells(self, column: str) -> Sequence[str]:
-        """A column as it is; without it, nothing is given."""
-        return self.columns[column] if column in self.columns else [""] * len(self.numbers)
-
-    def names(self, column: str, default: str = "") -> Sequence[str]:
-        """A column of names; if there is no default, every row has one."""
-        cells = self.cells(column)
-        if "" not in cells:
-            return cells
-        if not default:
-            raise InvalidInput(self.where(cells.index(""), column), "is empty", "every machine has one")
-        return [cell or default for cell in cells]
-
-    def choices(self, column: str, kind: str, known: Mapping[str, int], default: str = "") -> NDArray[np.int64]:
-        """A column of known names, as what they stand for."""
-        names = self.names(column, default)
-        for name in dict.fromkeys(names):
-            if name not in known:
-                raise UnknownName(self.where(names.index(name), column), kind, name, known)
-        return _looked_up(names, known)
-
-    def amounts(self, column: str, highest: int, remedy: str, whole: bool = False) -> NDArray[np.float64]:
-        """A column of numbers from 0 to `highest`, NaN where nothing is given."""
-        if column not in self.columns:
-            return np.full(len(self.numbers), np.nan)
-        cells = self.columns[column]
-        values = np.array(_floats(cells))
-        right = (values >= 0) & (values <= highest)
-        if whole:
-            right &= values == np.floor(values)
-        for row in np.flatnonzero(~right).tolist():
-            if cells[row]:
-                raise InvalidInput(self.where(row, column), f"is {cells[row]!r}", remedy)
-        return values
-
-
-def _floats(cells: Sequence[str]) -> list[float]:
-    """Each cell as a number, NaN if it is none."""
-    try:
-        return [float(cell) if cell else np.nan for cell in cells]
-    except ValueError:
-        return [_float(cell) for cell in cells]
-
-
-def _float(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return np.nan
-
-
-def _numbered(keys: Iterable[Any]) -> dict[Any, int]:
-    """Different keys, numbered in the order in which they first appear."""
-    return {key: i for i, key in enumerate(dict.fromkeys(keys))}
-
-
-def _looked_up(keys: Iterable[Any], numbers: Mapping[Any, int]) -> NDArray[np.int64]:
-    return np.fromiter(map(numbers.__getitem__, keys), np.int64)
-
-
-def _read(file: YamlFile, name: str, resources: Sequence[Resource]) -> _Table:
-    path = file.path.parent / name
-    readers = {".csv": _read_csv, ".parquet": _read_parquet}
-    if path.suffix not in readers:
-        raise file.mistake(("machines",), f"{name!r} is not a list of machines", f"use a {' or '.join(readers)} file")
-    try:
-        table = readers[path.suffix](path)
-    except FileNotFoundError:
-        raise file.mistake(("machines",), f"there is no file {path}", "the path starts at the zone file") from None
-    except OSError as error:
-        raise file.mistake(("machines",), f"cannot be read: {error}") from None
-    except ImportError:
-        remedy = "install Roost with its `data` extra (pip install 'roost[data]'), or use a .csv file"
-        raise file.mistake(("machines",), "Parquet is read by Polars, which is not installed", remedy) from None
-    known = [*COLUMNS, *(resource.name for resource in resources)]
-    for column in table.columns:
-        if column not in known:
-            raise UnknownName(table.header, "column", column, known)
-    for column in REQUIRED_COLUMNS:
-        if column not in table.columns:
-            raise InvalidInput(table.header, f"has no column {column}", f"needed are {', '.join(REQUIRED_COLUMNS)}")
-    if not table.numbers:
-        raise InvalidInput(table.header, "lists no machines", "give each machine a row")
-    return table
-
-
-def _read_csv(path: Path) -> _Table:
-    rows: list[list[str]] = []
-    numbers: list[int] = []
-    line = 0
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as source:
-            reader = csv.reader(source, strict=True)
-            header = [cell.strip() for cell in next(reader, [])]
-            line = reader.line_num
-            for row in reader:
-                line = reader.line_num
-                if len(row) == len(header):
-                    rows.append(row)
-                    numbers.append(line)
-                    if len(rows) > MOST_MACHINES:
-                        break  # too many: refused soon
-                elif row:  # an empty line is no row
-                    problem = f"has {len(row)} cells, but there are {len(header)} columns"
-                    raise InvalidInput(f"{path}:{line}", problem, "leave a cell empty rather than out")
-    except csv.Error as error:
-        raise InvalidInput(f"{path}:{line + 1}", f"not valid CSV: {error}") from None
-    except UnicodeDecodeError:
-        raise InvalidInput(f"{path}:{line + 1}", "not valid UTF-8, here or soon after", "save it as UTF-8") from None
-    if not header:
-        raise InvalidInput(f"{path}:1", "there are no columns", f"start with {','.join(REQUIRED_COLUMNS)}")
-    for i, column in enumerate(header):
-        if column in header[:i]:
-            raise InvalidInput(f"{path}:1", f"the column {column!r} is there twice", "keep one of them")
-    cells = zip(*rows, strict=True) if rows else [()] * len(header)
-    # Most cells repeat; sharing the equal ones makes what follows a third faster.
-    columns = {
-        column: list(map(sys.intern, map(str.strip, values))) for column, values in zip(header, cells, strict=True)
-    }
-    return _Table(f"{path}:1", f"{path}:", numbers, columns)
-
-
-def _read_parquet(path: Path) -> _Table:
-    import polars as pl  # an extra, and slow to import
-
-    columns = {}
-    try:
-        with path.open("rb") as source:
-            frame = pl.read_parquet(source)
-        for column in frame.iter_columns():
-            texts = column.list.join("|") if column.dtype == pl.List(pl.String) else column.cast(pl.String)
-            columns[column.name] = texts.fill_null("").str.strip_chars().to_list()
-    except pl.exceptions.PolarsError as error:
-        raise InvalidInput(str(path), f"not a Parquet file of texts and numbers: {error}") from None
-    return _Table(str(path), f"{path}: row ", range(1, frame.height + 1), columns)
-
-
-# ------------------------------------------------------------------------------------------------- from rows to a zone
-
-
-def _check_names(table: _Table, others: Sequence[MachineGroup]) -> None:
+def _check_names(table: MachineList, others: Sequence[MachineGroup]) -> None:
     """A machine is described once, and a cluster is either described by the zone file or listed."""
     names, clusters = table.names("name"), table.names("cluster")
     taken = {name for group in others for name in group.names}
@@ -489,13 +337,15 @@ def _check_names(table: _Table, others: Sequence[MachineGroup]) -> None:
         taken.add(name)
 
 
-def _listed_racks(table: _Table, generations: Sequence[Generation]) -> tuple[list[MachineGroup], NDArray[np.int64]]:
+def _listed_racks(
+    table: MachineList, generations: Sequence[Generation]
+) -> tuple[list[MachineGroup], NDArray[np.int64]]:
     """The racks of a list, and its rows in their order: clusters, and racks within them, as they first appear."""
     table.choices("generation", "generation", {g.name: i for i, g in enumerate(generations)})
     hardware, datacenters = _one_per_cluster(table, "generation"), _one_per_cluster(table, "datacenter", DATACENTER)
     names, clusters, features = table.names("name"), table.names("cluster"), table.cells("features")
     places = list(zip(clusters, table.names("rack"), strict=True))
-    cluster, rack = _looked_up(clusters, _numbered(clusters)), _looked_up(places, _numbered(places))
+    cluster, rack = looked_up(clusters, numbered(clusters)), looked_up(places, numbered(places))
     order = np.lexsort((rack, cluster))
     domains, rows = _update_domains(table, order, cluster[order]), order.tolist()
     groups = []
@@ -515,7 +365,7 @@ def _listed_racks(table: _Table, generations: Sequence[Generation]) -> tuple[lis
     return groups, order
 
 
-def _one_per_cluster(table: _Table, column: str, default: str = "") -> Sequence[str]:
+def _one_per_cluster(table: MachineList, column: str, default: str = "") -> Sequence[str]:
     """A column of names in which the machines of a cluster agree."""
     clusters, names = table.names("cluster"), table.names(column, default)
     first = dict(zip(reversed(clusters), reversed(names), strict=True))
@@ -526,7 +376,7 @@ def _one_per_cluster(table: _Table, column: str, default: str = "") -> Sequence[
     return names
 
 
-def _update_domains(table: _Table, order: NDArray[np.int64], cluster: NDArray[np.int64]) -> list[int]:
+def _update_domains(table: MachineList, order: NDArray[np.int64], cluster: NDArray[np.int64]) -> list[int]:
     """Where none is given, the machines of a cluster take turns."""
     turns = (np.arange(len(order)) - np.searchsorted(cluster, cluster)) % UPDATE_DOMAINS
     given = _whole_numbers(table, "update_domain", -1)[order]
@@ -534,13 +384,13 @@ def _update_domains(table: _Table, order: NDArray[np.int64], cluster: NDArray[np
     return domains
 
 
-def _whole_numbers(table: _Table, column: str, default: int) -> NDArray[np.int64]:
+def _whole_numbers(table: MachineList, column: str, default: int) -> NDArray[np.int64]:
     highest = NUMBER_COLUMNS[column]
     values = table.amounts(column, highest, f"use a whole number from 0 to {highest:,}", whole=True)
     return np.where(np.isnan(values), default, values).astype(np.int64)
 
 
-def _listed_features(table: _Table, described: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
+def _listed_features(table: MachineList, described: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
     """Each feature that only the list says a machine has, and where it says so first."""
     cells = table.cells("features")
     named: dict[str, str] = {}
@@ -558,7 +408,7 @@ def _split(features: str) -> list[str]:
     return [name.strip() for name in features.split("|") if name.strip()]
 
 
-def _describe(zone: Zone, table: _Table, order: NDArray[np.int64]) -> None:
+def _describe(zone: Zone, table: MachineList, order: NDArray[np.int64]) -> None:
     """Give the machines of a list, the last ones of the zone, their own capacity, features and condition."""
     these = slice(len(zone.machines) - len(order), None)
     capacity, features = zone.machines["capacity"].copy(), zone.machines["features"].copy()
@@ -568,7 +418,7 @@ def _describe(zone: Zone, table: _Table, order: NDArray[np.int64]) -> None:
         own = np.ceil(np.round(given * resource.per_unit, 6))
         capacity[these, r] = np.where(np.isnan(own), capacity[these, r], own)
     cells = table.cells("features")
-    extra = _looked_up(cells, {cell: zone.feature_bits(_split(cell)) for cell in dict.fromkeys(cells)})[order]
+    extra = looked_up(cells, {cell: zone.feature_bits(_split(cell)) for cell in dict.fromkeys(cells)})[order]
     usual = np.array([zone.feature_bits(generation.features) for generation in zone.generations])
     features[these] = usual[zone.machines["generation"][these]] | extra
     condition = {field: zone.machines[field].copy() for field in CONDITION}
