@@ -19,12 +19,10 @@ from roost.engine.shape import Shape, Shapes
 from roost.engine.statistics import RuleFilter, rule_filters
 from roost.engine.view import View
 from roost.model.errors import InvalidInput, UnknownName
-from roost.model.request import VM, Constraints, Placement, Request
+from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request
 from roost.model.rows import MachineState
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
-
-FREE = Constraints()
 
 
 @dataclass(slots=True)
@@ -138,16 +136,15 @@ class Allocator:
         """The tenant and the names of the VMs of a request, or an error that says what is wrong with it."""
         tenant = self.tenants.get(request.tenant)
         if tenant is None:
-            tenant = Tenant(self._tenant_numbers + 1, request.constraints or FREE)
+            tenant = Tenant(self._tenant_numbers + 1, request.constraints or UNCONSTRAINED)
         elif request.constraints is not None and request.constraints != tenant.constraints:
             raise InvalidInput(
                 "request.constraints",
                 f"differ from those that tenant {request.tenant} has",
                 "leave them out: a scale-out keeps the tenant's constraints",
             )
-        enforced = {bound.rule.constraint for bound in self.policy.rules.tenant_rules}
-        for name in tenant.constraints.named:
-            if name not in enforced:
+        for name in tenant.constraints.named if tenant.constraints is not UNCONSTRAINED else ():
+            if name not in self.policy.rules.enforced:
                 raise InvalidInput(
                     f"constraints.{name}", f"policy {self.policy.name} has no rule for it", "use a policy that has"
                 )
@@ -161,7 +158,7 @@ class Allocator:
 
     def _homes(self, tenant: Tenant) -> tuple[int, ...]:
         """The machines of a tenant's VMs; nobody asks for those of a tenant without constraints."""
-        return () if tenant.constraints is FREE else tuple(self.vms[name].machine for name in tenant.vms)
+        return () if tenant.constraints is UNCONSTRAINED else tuple(self.vms[name].machine for name in tenant.vms)
 
     def release(self, vm: str) -> None:
         """Take a VM off its machine. A tenant without VMs is forgotten."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from roost.agent.gang import Trial
 from roost.agent.rehearsal import Rehearsal
-from roost.model.request import Constraints, Request
+from roost.model.request import UNCONSTRAINED, Constraints, Request
 from roost.model.rows import MachineState
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Relaxation:
 def relaxations(allocator: Allocator, rehearsal: Rehearsal, request: Request, failed: Trial) -> tuple[Relaxation, ...]:
     """Changes that were tried out and made the request fit, least first; each is the least of its kind."""
     tenant = allocator.tenants.get(request.tenant)
-    constraints = tenant.constraints if tenant else (request.constraints or Constraints())
+    constraints = tenant.constraints if tenant else (request.constraints or UNCONSTRAINED)
     number = tenant.number if tenant else 0
 
     def fits(wanted: Request, under: Constraints) -> bool:

@@ -132,6 +132,11 @@ class RuleSet:
         return tuple(t for t in sorted({*self.cluster_traits, *self.machine_traits}) if t not in TRAIT_FIELDS)
 
     @cached_property
+    def enforced(self) -> frozenset[str]:
+        """The tenant constraints that these rules know."""
+        return frozenset(bound.rule.constraint for bound in self.tenant_rules)
+
+    @cached_property
     def shifts(self) -> tuple[int, ...]:
         """Where each preference's bucket starts in a machine's key; the first rule takes the highest bits."""
         return key_shifts(self.preferences)

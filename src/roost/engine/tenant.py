@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from roost.engine.view import View
-from roost.model.request import Constraints
+from roost.model.request import UNCONSTRAINED, Constraints
 
 COLOCATE = {"": 0, "rack": 1, "cluster": 2, "datacenter": 3}
 
@@ -48,13 +48,12 @@ class TenantDesk:
     def open(self, constraints: Constraints, homes: Sequence[int], wanted: int) -> None:
         """Serve a tenant with VMs on `homes` that wants `wanted` more."""
         self.close()
-        named = constraints.named
-        self.constrained = bool(named)
+        self.constrained = constraints != UNCONSTRAINED
         if not self.constrained:
             return
         if len(homes) + wanted > len(self.homes):
             self.homes = np.zeros(2 * (len(homes) + wanted), np.int32)
-        for field, value in named.items():
+        for field, value in constraints.named.items():
             self.row[field] = COLOCATE[str(value)] if field == "colocate" else value
         self.row["remaining"] = wanted
         for machine in homes:

@@ -68,6 +68,9 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return {field: getattr(self, field) for field in self.__struct_fields__ if getattr(self, field)}
 
 
+UNCONSTRAINED = Constraints()
+
+
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """VMs that are placed together or not at all. For a tenant that already has VMs this is a scale-out."""
 
