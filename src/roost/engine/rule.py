@@ -14,6 +14,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from roost.model.errors import InvalidInput
@@ -82,7 +83,7 @@ class Rule:
         """How many leading arguments are rows or derived values; the rest are parameters."""
         return (1 if self.kind == "tenant" else 2) + len(self.needs)
 
-    @property
+    @cached_property
     def defaults(self) -> dict[str, Any]:
         """Its parameters and what they are when a policy does not say."""
         parameters = list(inspect.signature(self.function).parameters.values())[self.rows :]
