@@ -77,11 +77,8 @@ def test_a_score_outside_0_to_1_is_refused_by_the_name_of_its_rule(tmp_path: Pat
         "@preference()\ndef liked(machine, vm):\n    return 1.0 / (machine.vms - machine.vms)\n"
     )
     (tmp_path / "policy.yaml").write_text(POLICY)
-    allocator = Allocator(Zone.synthetic(100), Policy.load(tmp_path / "policy.yaml"))
     with pytest.raises(InvalidInput, match="rule liked: gave a score outside 0 to 1"):
-        allocator.allocate(Request("t", [VM("A1")]))
-    assert not allocator.vms
-    allocator.check_invariants()
+        Allocator(Zone.synthetic(100), Policy.load(tmp_path / "policy.yaml"))
 
 
 def test_a_fault_in_the_middle_of_a_gang_leaves_no_half_tenant_and_is_named_every_time(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from roost.agent.decision import Decision
 from roost.agent.gang import Trial, place_gang
 from roost.agent.order import placing_order
-from roost.agent.rehearsal import Rehearsal
-from roost.agent.relax import relaxations
+from roost.agent.rehearsal import Rehearsal, try_out
+from roost.agent.remedy import remedies
 from roost.engine.compiler import compile_rules
 from roost.engine.explain import Explanation, Subject, WhyNot, explain, why_not
 from roost.engine.pools import PoolStats
+from roost.engine.ruleset import RulePolicy
 from roost.engine.selection import CacheLimits, Engine
 from roost.engine.shape import Shape, Shapes
 from roost.engine.statistics import RuleFilter, rule_filters
@@ -22,7 +23,6 @@ from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request
 from roost.model.rows import MachineState
 from roost.model.zone import Zone
-from roost.rules.policy import Policy
 
 
 @dataclass(slots=True)
@@ -74,39 +74,37 @@ class Allocator:
     def __init__(
         self,
         zone: Zone,
-        policy: Policy,
+        policy: RulePolicy,
         seed: int = 0,
         *,
         limits: CacheLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.zone, self._limits, self._clock, self._seed = zone, limits, clock, seed
-        self.view = View(zone, compile_rules(policy.rules, zone))
         self.vms: dict[str, RunningVM] = {}
         self.tenants: dict[str, Tenant] = {}
         self._tenant_numbers = 0
-        self._use(policy)
+        self.view = View(zone, compile_rules(policy.rules, zone))
+        self.switch_policy(policy)
 
-    def _use(self, policy: Policy) -> None:
-        self.policy = policy
-        self.shapes = Shapes(self.zone, policy.rules)
+    def switch_policy(self, policy: RulePolicy) -> None:
+        """Decide by another policy from now on. What runs stays where it is; a policy that does not work is refused.
+
+        Compiles what the policy needs, or loads it from disk, by trying it out on a copy of the zone.
+        """
+        kernel = compile_rules(policy.rules, self.zone)
+        shapes = Shapes(self.zone, policy.rules)
+        try_out(self.view, kernel, policy.rules, shapes)
+        self.view.kernel = kernel
+        self.policy, self.shapes = policy, shapes
         self.engine = Engine(self.view, policy.rules, self._seed, self._limits, self._clock)
-
-    def warm_up(self) -> None:
-        """Compile everything the policy needs, or load it from disk, by rehearsing a request."""
-        cheapest = min((t for t in self.zone.vm_types if t.demand), key=lambda t: min(t.demand.values()))
-        self.explain(Request("warm-up", (VM(cheapest.name),)))
-
-    def switch_policy(self, policy: Policy) -> None:
-        """Decide by another policy from now on. What runs stays where it is."""
-        self.view.kernel = compile_rules(policy.rules, self.zone)
-        self._use(policy)
 
     # ------------------------------------------------------------------------------------------- placing
 
     def allocate(self, request: Request) -> Decision:
         """Place all VMs of a request, or none. A request that makes no sense raises; one that does not fit does not."""
-        tenant, names = self._check(request)
+        tenant = self._tenant_of(request)
+        names, numbers = self._name_vms(request, tenant)
         before = self.view.revision
         shapes = tuple(self.shapes.of(vm, tenant.number, f"request.vms[{i}]") for i, vm in enumerate(request.vms))
         order = placing_order(self.zone, shapes)
@@ -116,7 +114,7 @@ class Allocator:
         if request.tenant not in self.tenants:
             self.tenants[request.tenant] = tenant
             self._tenant_numbers = tenant.number
-        tenant.created += len(request.vms)
+        tenant.created = numbers
         machine_names = self.zone.machine_names
         by_vm: list[Placement | None] = [None] * len(names)
         for i, machine in zip(trial.order, trial.machines, strict=True):
@@ -130,10 +128,20 @@ class Allocator:
         self, request: Request, tenant: Tenant, trial: Trial, placements: tuple[Placement, ...], before: int
     ) -> Decision:
         after = self.view.revision
-        return Decision(request, tenant.constraints, placements, trial, before, after, self.engine, self._explain_past)
+        return Decision(
+            request=request,
+            constraints=tenant.constraints,
+            placements=placements,
+            trial=trial,
+            before=before,
+            after=after,
+            engine=self.engine,
+            _explain=self._explain_past,
+            _why_not=self._why_not_past,
+        )
 
-    def _check(self, request: Request) -> tuple[Tenant, list[str]]:
-        """The tenant and the names of the VMs of a request, or an error that says what is wrong with it."""
+    def _tenant_of(self, request: Request) -> Tenant:
+        """The tenant of a request, existing or new, or an error that says what is wrong with its constraints."""
         tenant = self.tenants.get(request.tenant)
         if tenant is None:
             tenant = Tenant(self._tenant_numbers + 1, request.constraints or UNCONSTRAINED)
@@ -143,18 +151,27 @@ class Allocator:
                 f"differ from those that tenant {request.tenant} has",
                 "leave them out: a scale-out keeps the tenant's constraints",
             )
-        for name in tenant.constraints.named if tenant.constraints is not UNCONSTRAINED else ():
-            if name not in self.policy.rules.enforced:
+        unconstrained = tenant.constraints is UNCONSTRAINED
+        for name, value in () if unconstrained else tenant.constraints.named.items():
+            if not {name, f"{name}={value}"} & self.policy.rules.enforced:
                 raise InvalidInput(
                     f"constraints.{name}", f"policy {self.policy.name} has no rule for it", "use a policy that has"
                 )
-        names: list[str] = []
-        for i, vm in enumerate(request.vms):
-            name = vm.name or f"{request.tenant}/{tenant.created + i}"
-            if name in self.vms or name in names:
+        return tenant
+
+    def _name_vms(self, request: Request, tenant: Tenant) -> tuple[list[str], int]:
+        """A name for each VM of a request, and how many numbers the tenant has used up for names by then."""
+        names = [vm.name for vm in request.vms]
+        for i, name in enumerate(names):
+            if name and (name in self.vms or name in names[:i]):
                 raise InvalidInput(f"request.vms[{i}].name", f"{name!r} is taken", "choose another name, or none")
-            names.append(name)
-        return tenant, names
+        number, given = tenant.created, set(names)
+        for i, name in enumerate(names):
+            while not name:
+                candidate, number = f"{request.tenant}/{number}", number + 1
+                if candidate not in self.vms and candidate not in given:
+                    name = names[i] = candidate
+        return names, number
 
     def _homes(self, tenant: Tenant) -> tuple[int, ...]:
         """The machines of a tenant's VMs; nobody asks for those of a tenant without constraints."""
@@ -204,33 +221,41 @@ class Allocator:
 
         Explains the VM that finds no machine, or else the first; `vm` picks another by its index in the request.
         """
-        tenant, _ = self._check(request)
+        tenant = self._tenant_of(request)
         rehearsal = Rehearsal(self.engine, self.shapes)
         trial = rehearsal.try_out(request, tenant.number, tenant.constraints, self._homes(tenant))
         found = explain(self.engine, self.view, self._subject(request, tenant.constraints, trial, vm))
         if trial.failed_vm is None:
             return found
-        return found.with_remedies(relaxations(self, rehearsal, request, trial))
+        return found.with_remedies(remedies(self, rehearsal, request, tenant.number, trial))
 
     def why_not(self, request: Request, machine: str, vm: int | None = None) -> WhyNot:
         """Why a machine does not get a VM of a request: who refuses it, or the preference by which it loses."""
         row = self.zone.machine(machine)
-        tenant, _ = self._check(request)
+        tenant = self._tenant_of(request)
         rehearsal = Rehearsal(self.engine, self.shapes)
         trial = rehearsal.try_out(request, tenant.number, tenant.constraints, self._homes(tenant))
         return why_not(self.engine, self.view, self._subject(request, tenant.constraints, trial, vm), row)
 
-    def _explain_past(self, decision: Decision) -> Explanation:
+    def _past(self, decision: Decision) -> View:
         if not self.view.reaches(decision.before):
             raise InvalidInput(
                 "decision", f"revision {decision.before} is too long ago to rebuild", "explain decisions sooner"
             )
+        return self.view.at(decision.before)
+
+    def _explain_past(self, decision: Decision) -> Explanation:
         subject = self._subject(decision.request, decision.constraints, decision.trial, None)
-        found = explain(decision.engine, self.view.at(decision.before), subject)
+        found = explain(decision.engine, self._past(decision), subject)
         if decision.ok or decision.after != self.view.revision or decision.engine is not self.engine:
             return found
+        number = self._tenant_of(decision.request).number
         rehearsal = Rehearsal(self.engine, self.shapes)
-        return found.with_remedies(relaxations(self, rehearsal, decision.request, decision.trial))
+        return found.with_remedies(remedies(self, rehearsal, decision.request, number, decision.trial))
+
+    def _why_not_past(self, decision: Decision, machine: str, vm: int | None) -> WhyNot:
+        subject = self._subject(decision.request, decision.constraints, decision.trial, vm)
+        return why_not(decision.engine, self._past(decision), subject, self.zone.machine(machine))
 
     def _subject(self, request: Request, constraints: Constraints, trial: Trial, vm: int | None) -> Subject:
         if vm is None:
@@ -247,6 +272,7 @@ class Allocator:
             constraints=constraints,
             homes=(*trial.homes, *trial.machines[:at]),
             remaining=len(trial.order) - at,
+            refused=trial.refused,
             earlier=tuple((m, trial.shapes[i]) for i, m in zip(trial.order[:at], trial.machines, strict=False)),
             chosen=trial.machines[at] if at < len(trial.machines) else None,
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from roost.agent.gang import Trial
-from roost.engine.explain import Explanation
+from roost.engine.explain import Explanation, WhyNot
 from roost.engine.selection import Engine
 from roost.model.request import Constraints, Placement, Request
 
@@ -23,6 +23,7 @@ class Decision:
     after: int
     engine: Engine = field(repr=False)  # what decided: its rules are the ones to explain by
     _explain: Callable[[Decision], Explanation] = field(repr=False)
+    _why_not: Callable[[Decision, str, int | None], WhyNot] = field(repr=False)
 
     @property
     def ok(self) -> bool:
@@ -33,3 +34,7 @@ class Decision:
     def explanation(self) -> Explanation:
         """Why: the funnel of rules, the candidates and what decided, or why nothing fits. `str()` renders it."""
         return self._explain(self)
+
+    def why_not(self, machine: str, vm: int | None = None) -> WhyNot:
+        """Why a machine did not get a VM of the request (the first, or the one that failed, unless `vm` says which)."""
+        return self._why_not(self, machine, vm)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape
-from roost.engine.view import View
 from roost.model.request import Constraints
 
 
@@ -19,6 +18,7 @@ class Trial:
     shapes: tuple[Shape, ...]  # by index in the request
     homes: tuple[int, ...]  # where the tenant's VMs were before
     machines: tuple[int, ...]  # shorter than `order` if a VM found none
+    refused: tuple[int, ...] = ()  # units (see `TenantDesk.unit_of`) tried before and found too small
     hits: int = 0  # evaluations that were there already
     updated: int = 0  # machines looked at to bring caches up to date
 
@@ -42,16 +42,25 @@ def place_gang(
         trial = furthest = _attempt(engine, shapes, order, homes)
         free_to_start = bool(constraints.colocate) and not homes
         while trial.failed_vm is not None and trial.machines and free_to_start:
-            desk.refuse_unit(trial.machines[0])
-            desk.restart(homes, len(order))
-            trial = _attempt(engine, shapes, order, homes)
+            unit = desk.unit_of(trial.machines[0])
+            assert unit not in trial.refused, "no rule of the policy keeps VMs out of a refused unit"
+            refused = (*trial.refused, unit)
+            desk.restart(len(order), refused)
+            trial = _attempt(engine, shapes, order, homes, refused)
             furthest = max(furthest, trial, key=lambda t: len(t.machines))
-        return furthest
+        return trial if trial.failed_vm is None else furthest
     finally:
         desk.close()
 
 
-def _attempt(engine: Engine, shapes: tuple[Shape, ...], order: tuple[int, ...], homes: tuple[int, ...]) -> Trial:
+def _attempt(
+    engine: Engine,
+    shapes: tuple[Shape, ...],
+    order: tuple[int, ...],
+    homes: tuple[int, ...],
+    refused: tuple[int, ...] = (),
+) -> Trial:
+    before = engine.view.revision
     machines: list[int] = []
     hits = updated = 0
     whole = False
@@ -65,13 +74,6 @@ def _attempt(engine: Engine, shapes: tuple[Shape, ...], order: tuple[int, ...], 
             machines.append(machine)
         whole = len(machines) == len(order)
     finally:  # a rule's fault or an interrupt leaves no half tenant either
-        trial = Trial(order, shapes, homes, tuple(machines), hits, updated)
         if not whole:
-            take_back(engine.view, trial)
-    return trial
-
-
-def take_back(view: View, trial: Trial) -> None:
-    """Undo a trial's placements, last first."""
-    for i, machine in zip(reversed(trial.order[: len(trial.machines)]), reversed(trial.machines), strict=True):
-        view.remove(machine, trial.shapes[i])
+            engine.view.rewind(before)
+    return Trial(order, shapes, homes, tuple(machines), refused, hits, updated)

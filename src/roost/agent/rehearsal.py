@@ -2,12 +2,33 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 
-from roost.agent.gang import Trial, place_gang, take_back
+from roost.agent.gang import Trial, place_gang
 from roost.agent.order import placing_order
+from roost.engine.compiler import uncompilable
+from roost.engine.ruleset import RuleSet
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape, Shapes
+from roost.engine.view import View
+from roost.model.errors import RoostError
 from roost.model.request import Constraints, Request
+
+
+def try_out(view: View, kernel: ModuleType, rules: RuleSet, shapes: Shapes) -> None:
+    """Place and explain something by these rules on a copy of a view, so that what does not work shows now."""
+    copy = view.at(view.revision)
+    copy.kernel = kernel
+    zone = view.zone
+    smallest = min((t for t in zone.vm_types if t.demand), key=lambda t: min(t.demand.values()))
+    engine, shape = Engine(copy, rules), shapes.sample(smallest.name)
+    try:
+        engine.judge(copy, shape, engine.desk)
+        engine.assign(shape)
+    except RoostError:
+        raise
+    except Exception as error:  # Numba raises all sorts of things for code that it cannot compile
+        raise uncompilable(rules, zone, shape, error) from error
 
 
 class Rehearsal:
@@ -25,7 +46,8 @@ class Rehearsal:
         order = placing_order(self.engine.view.zone, shapes)
         trial = place_gang(self.engine, shapes, order, constraints, homes)
         if trial.failed_vm is None:
-            take_back(self.engine.view, trial)
+            for i, machine in zip(trial.order, trial.machines, strict=True):
+                self.engine.view.remove(machine, trial.shapes[i])
         return trial
 
     @contextmanager

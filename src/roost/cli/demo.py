@@ -37,9 +37,8 @@ def demo(
 
     chosen = find_policy(policy)
     zone = Zone.synthetic(machines, seed)
-    allocator = Allocator(zone, chosen, seed)
     with errors().status("Compiling the rules (once; later starts load them from disk) …"):
-        allocator.warm_up()
+        allocator = Allocator(zone, chosen, seed)
     out = console()
     out.print(repr(zone), style="bold", highlight=False, soft_wrap=True)
     out.print(f"policy {chosen.name}: {chosen.description}", highlight=False)

@@ -51,10 +51,11 @@ def progress(title: str) -> Iterator[Callable[[str, float], None]]:
 
 
 def find_policy(name_or_file: str) -> Policy:
-    """A shipped policy by name, or the one in a file."""
-    from roost.rules.policy import Policy, shipped_policies
+    """A shipped policy by name, or the one in a .yaml file."""
+    from roost.rules.policy import Policy
 
-    return Policy.named(name_or_file) if name_or_file in shipped_policies() else Policy.load(name_or_file)
+    is_file = name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file
+    return Policy.load(name_or_file) if is_file else Policy.named(name_or_file)
 
 
 def find_zone(file_or_size: str, seed: int = 1) -> Zone:
@@ -65,6 +66,6 @@ def find_zone(file_or_size: str, seed: int = 1) -> Zone:
     if not file_or_size.startswith(SYNTHETIC):
         return Zone.load(file_or_size)
     size = file_or_size.removeprefix(SYNTHETIC).replace("_", "")
-    if not size.isdigit():
+    if not (size.isascii() and size.isdigit()):
         raise InvalidInput("zone", f"{file_or_size!r} has no size", "write synthetic:20000")
     return Zone.synthetic(int(size), seed)

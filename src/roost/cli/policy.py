@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.output import console, find_policy, find_zone
+from roost.cli.output import console, errors, find_policy, find_zone
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -86,7 +86,7 @@ def check(
     policy: Annotated[str, typer.Argument(help="A policy file.")],
     zone: Annotated[str, typer.Option(help="A zone file, or synthetic:SIZE, to compile it for.")] = "synthetic:1000",
 ) -> None:
-    """Read a policy, compile it, and place a VM by it. A mistake is shown with its line.
+    """Read a policy, compile it, and try it out. A mistake is shown with its line.
 
     \b
       roost policy check my-policy.yaml
@@ -95,6 +95,6 @@ def check(
     from roost.agent.allocator import Allocator
 
     chosen = find_policy(policy)
-    allocator = Allocator(find_zone(zone), chosen)
-    allocator.warm_up()
+    with errors().status("Compiling …"):
+        Allocator(find_zone(zone), chosen)
     console().print(f"{policy} is fine: {chosen.name}, version {chosen.version}", highlight=False)

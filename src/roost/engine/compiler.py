@@ -2,9 +2,10 @@
 
 The rules' calls, in the policy's order and with its parameters as constants, are written out as a small Python module
 above `kernel_body.py` and compiled by Numba. The module's name is a hash of everything that went into it, so a changed
-rule, parameter, zone shape or Roost itself gets a new module, and an unchanged one is loaded from disk in a moment.
+rule, parameter, zone shape or kernel gets a new module, and an unchanged one is loaded from disk in a moment.
 """
 
+import contextlib
 import hashlib
 import importlib.util
 import inspect
@@ -17,18 +18,25 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import numba
+import numpy as np
 
+from roost.engine import codes
 from roost.engine.rule import Rule
 from roost.engine.ruleset import BoundRule, RuleSet, key_shifts
+from roost.engine.shape import Shape
+from roost.engine.tenant_row import TENANT_TYPE
+from roost.model.errors import InvalidInput
 from roost.model.zone import Zone
 
 BODY = Path(__file__).with_name("kernel_body.py")
+# Whatever a kernel's meaning depends on, besides the rules and the shape of the zone.
+MEANING = [BODY, *(BODY.with_name(name) for name in ("codes.py", "compiler.py", "prefetch.py", "tenant_row.py"))]
 DOMAIN_UNITS = {  # domain of a tenant rule: its code in the kernel, and where its unit's count stands
-    "machine": (0, "m"),
-    "rack": (1, "racks_at + machine.rack"),
-    "cluster": (2, "clusters_at + machine.cluster"),
-    "datacenter": (3, "datacenters_at + machine.datacenter"),
-    "update_domain": (4, "updates_at + machine.update_domain"),
+    "machine": (codes.MACHINE, "m"),
+    "rack": (codes.RACK, "racks_at + machine.rack"),
+    "cluster": (codes.CLUSTER, "clusters_at + machine.cluster"),
+    "datacenter": (codes.DATACENTER, "datacenters_at + machine.datacenter"),
+    "update_domain": (codes.UPDATE_DOMAIN, "updates_at + machine.update_domain"),
 }
 KERNELS_KEPT = 200  # on disk
 _loaded: dict[str, ModuleType] = {}
@@ -53,7 +61,7 @@ def compile_rules(rules: RuleSet, zone: Zone) -> ModuleType:
     digest = hashlib.sha256(f"{numba.__version__} {generated}".encode())
     for dtype in (zone.machines.dtype, zone.racks.dtype, zone.clusters.dtype):
         digest.update(str(dtype.descr).encode())
-    for path in sorted({BODY, BODY.with_name("prefetch.py"), *(p for f in functions.values() for p in _sources(f))}):
+    for path in sorted({*MEANING, *(p for f in functions.values() for p in _sources(f))}):
         digest.update(path.read_bytes())
     name = f"kernel_{digest.hexdigest()[:24]}"
     if name not in _loaded:
@@ -82,12 +90,43 @@ def _load(name: str, generated: str, functions: dict[str, Callable[..., Any]]) -
     return module
 
 
+def uncompilable(rules: RuleSet, zone: Zone, shape: Shape, error: Exception) -> InvalidInput:
+    """Find the rule that Numba cannot compile, by compiling each alone."""
+    rows = {"cluster": zone.clusters[0], "rack": zone.racks[0], "machine": zone.machines[0]}
+    for bound in (*(b for _, group in _groups(rules) for b in group), *map(BoundRule, rules.columns)):
+        rule = bound.rule
+        if rule.kind == "tenant":
+            arguments: list[Any] = [np.zeros(1, TENANT_TYPE)[0]]
+        else:
+            arguments = [rows[rule.scope], shape.row[0], *(0.0 for _ in rule.needs)]
+        try:
+            numba.njit(rule.function)(*arguments, *bound.constants(zone))
+            if rule.detail:
+                numba.njit(rule.detail)(*arguments)
+        except Exception as alone:
+            code = rule.function.__code__
+            return InvalidInput(
+                f"rule {rule.name} ({code.co_filename}:{code.co_firstlineno})",
+                f"cannot be compiled: {_gist(alone)}",
+                "use arithmetic, loops and math on fields that the rows have",
+            )
+    return InvalidInput("policy", f"cannot be compiled: {_gist(error)}")
+
+
+def _gist(error: Exception) -> str:
+    """The line of a long message that says most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    said = next((line for line in lines if "rror" in line or "nknown" in line), lines[0])
+    return f"{type(error).__name__}: {said}"
+
+
 def _forget_old(folder: Path) -> None:
     """Keep the cache bounded: the oldest modules go, with what Numba compiled of them."""
-    modules = sorted(folder.glob("kernel_*.py"), key=lambda path: path.stat().st_mtime)
-    for module in modules[:-KERNELS_KEPT]:
-        for path in (module, *(folder / "__pycache__").glob(f"{module.stem}.*")):
-            path.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):  # another process may be doing the same
+        modules = sorted(folder.glob("kernel_*.py"), key=lambda path: path.stat().st_mtime)
+        for module in modules[:-KERNELS_KEPT]:
+            for path in (module, *(folder / "__pycache__").glob(f"{module.stem}.*")):
+                path.unlink(missing_ok=True)
 
 
 def _functions(rules: RuleSet) -> dict[str, Callable[..., Any]]:
@@ -150,8 +189,7 @@ def _generate(rules: RuleSet, zone: Zone) -> str:
     rack: list[tuple[int, BoundRule, int]] = []
     for step in zip(range(len(rules.shifts)), rules.preferences, rules.shifts, strict=True):
         (rack if step[1].rule.scope == "rack" else machine).append(step)
-    lines += ["", "@njit(cache=True)", "def machine_key(machine, vm, m, columns, slots):"]
-    lines += ["    if machine_failure(machine, vm, m, columns, slots) >= 0:", "        return INVALID"]
+    lines += ["", "@njit(cache=True)", "def machine_score(machine, vm, m, columns, slots):"]
     lines += _score("preference", machine, call, "machine")
     lines += ["", "@njit(cache=True)", "def rack_bits(rack, vm):", *_score("preference", rack, call, "rack")]
 

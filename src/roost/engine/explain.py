@@ -38,6 +38,7 @@ class Subject:
     constraints: Constraints
     homes: Sequence[int]  # machines of the tenant's VMs, those placed earlier by this request included
     remaining: int  # VMs of the request still to place, this one included
+    refused: Sequence[int]  # units tried before and found too small for all of the request's VMs
     earlier: Sequence[tuple[int, Shape]]
     chosen: int | None  # the machine it got
 
@@ -68,6 +69,19 @@ class Candidate:
     scores: tuple[Score, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One change after which a refused request fits. `str()` completes the sentence 'it would fit if you …'."""
+
+    kind: Literal["constraint", "pin", "free"]
+    text: str
+    vms: tuple[str, ...] = ()  # to free
+    machine: str | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
 @dataclass(frozen=True)
 class Explanation:
     """Everything about one choice."""
@@ -84,9 +98,9 @@ class Explanation:
     tied: int  # machines that every preference finds equal to the chosen one, itself included
     decided_by: str | None  # the preference that put the first candidate before the next best
     failure: Failure | None = None
-    remedies: tuple[object, ...] = ()  # the least changes that would make it fit, least first
+    remedies: tuple[Remedy, ...] = ()  # changes that would make it fit, least first
 
-    def with_remedies(self, remedies: Sequence[object]) -> Explanation:
+    def with_remedies(self, remedies: Sequence[Remedy]) -> Explanation:
         """The same, with what would make it fit."""
         return replace(self, remedies=tuple(remedies))
 
@@ -228,6 +242,8 @@ def _stage(view: View, subject: Subject) -> tuple[View, TenantDesk]:
         scratch.place(machine, shape)
     desk = TenantDesk(scratch)
     desk.open(subject.constraints, subject.homes, subject.remaining)
+    if not subject.homes:
+        desk.refuse(subject.refused)
     return scratch, desk
 
 
@@ -272,12 +288,15 @@ def _failure(engine: Engine, view: View, subject: Subject, judged: Judgement) ->
         return "tenant_constraint"
     empty = View(view.zone, view.kernel, history=0)
     empty.machines["health"] = 100
-    could = engine.judge(empty, subject.shape, TenantDesk(empty)).verdicts < 0
-    if not could.any():
+    for machine in np.flatnonzero(empty.machines["state"] != MachineState.READY).tolist():
+        empty.set_state(machine, MachineState.READY)
+    nobody = TenantDesk(empty)
+    if (engine.judge(empty, subject.shape, nobody).verdicts >= 0).all():
         return "mistake"
-    # Machines that could take it if they were empty, in clusters that are open to it: is there room in sum?
-    open_to_it = could & (judged.verdicts >= len(rules.cluster_validators))
-    open_to_it &= view.machines["state"] == MachineState.READY
+    # Where it could run if only there were room: is there room in sum?
+    roomy = view.at(view.revision)
+    roomy.machines["free"] = roomy.machines["capacity"][:, None, :]
+    open_to_it = engine.judge(roomy, subject.shape, nobody).verdicts < 0
     free = view.machines["free"][open_to_it, -1].sum(axis=0, dtype=np.int64)
     demand = subject.shape.row["demand"][0][view.machines["generation"][open_to_it]]
     return "fragmented" if open_to_it.any() and (free >= demand.max(axis=0)).all() else "no_capacity"

@@ -7,8 +7,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from roost.engine.codes import INVALID
 from roost.engine.rule import Rule
-from roost.engine.selection import INVALID, Engine, Judgement
+from roost.engine.ruleset import BoundRule
+from roost.engine.selection import Engine, Judgement
 from roost.engine.shape import Shape
 from roost.engine.view import View
 
@@ -85,7 +87,8 @@ def scores(engine: Engine, view: View, shape: Shape, machine: int) -> list[float
     rack = plain(view.racks[row.rack])
 
     def fact(column: Rule) -> float:
-        return float(column.function(row, vm, *(fact(need) for need in column.needs)))
+        constants = BoundRule(column).constants(view.zone)
+        return float(column.function(row, vm, *(fact(need) for need in column.needs), *constants))
 
     return [
         float(

@@ -2,8 +2,8 @@
 
 The generated part defines, from the rules of one policy in their order:
 
-    machine_key(machine, vm, m, columns, slots)      packed buckets of its preferences, INVALID, or beyond: a fault
     machine_failure(machine, vm, m, columns, slots)  the first validator that says no, -1 for none
+    machine_score(machine, vm, m, columns, slots)    packed buckets of its preferences, or beyond INVALID: a fault
     machine_detail(machine, vm, rule)                which word completes that validator's reason
     rack_bits(rack, vm)                              buckets of the rack preferences, in their place in the key
     cluster_key(cluster, vm), cluster_failure(cluster, vm)
@@ -24,14 +24,29 @@ from math import ceil  # noqa: F401  used by the generated part
 import numpy as np
 from numba import njit
 
+from roost.engine.codes import (
+    BITS,
+    CHOSEN,
+    CLUSTER,
+    CLUSTER_FAULT,
+    DATACENTER,
+    HEAP,
+    INVALID,
+    KEY,
+    LOW,
+    MACHINE,
+    ONE,
+    ORDER,
+    RACK,
+    SALT,
+    SEEN,
+    SINGLE,
+    TIES,
+    UPDATE_DOMAIN,
+    ZERO,
+)  # fmt: skip
 from roost.engine.prefetch import prefetch
 
-# Typed, because Numba would compile a function anew for every plain literal it is called with.
-ZERO, ONE, INVALID = np.int64(0), np.int64(1), np.int64(2**62)
-LOW, TIES, BITS, SEEN = 0, 1, 2, 2  # columns of an evaluation's `racks` (BITS) and `clusters` (SEEN)
-KEY, ORDER, SALT = 0, 1, 3  # rows of a ranking; SEEN is 2
-CLUSTER_FAULT = np.int64(1_000)  # a fault beyond it is a cluster preference's, up to it a machine preference's
-MACHINE, RACK, CLUSTER, DATACENTER, UPDATE_DOMAIN = 0, 1, 2, 3, 4
 UNDO_KEY, UNDO_RACK, UNDO_BITS, UNDO_CLUSTER = np.int64(0), np.int64(1), np.int64(2), np.int64(3)
 READY = 0
 
@@ -119,6 +134,14 @@ def set_state(machines, racks, clusters, links, journal, m, state):
 
 
 @njit(cache=True)
+def machine_key(machine, vm, m, columns, slots):
+    """A machine's key: INVALID if a validator says no."""
+    if machine_failure(machine, vm, m, columns, slots) >= 0:
+        return INVALID
+    return machine_score(machine, vm, m, columns, slots)
+
+
+@njit(cache=True)
 def refresh_columns(c, machines, clusters, links, journal, vm, columns, column_seen, slots, tally):
     """Bring the derived columns up to date for cluster c, each after those it needs."""
     revision = journal[1 + clusters.shape[0] + c]
@@ -131,12 +154,12 @@ def refresh_columns(c, machines, clusters, links, journal, vm, columns, column_s
             first = clusters[c].first
             for m in range(first, first + clusters[c].machines):
                 columns[slot, m] = column_value(j, machines[m], vm, m, columns, slots)
-            tally[j] += clusters[c].machines
+            tally[1, j] += clusters[c].machines
         else:
             m = journal[1 + c]
             while m >= 0 and links[m].revision > seen:
                 columns[slot, m] = column_value(j, machines[m], vm, m, columns, slots)
-                tally[j] += 1
+                tally[0, j] += 1
                 m = links[m].older
         column_seen[slot, c] = revision
 
@@ -307,18 +330,20 @@ def rank(clusters, journal, vm, ranking):
 
 
 @njit(cache=True)
-def seat(machines, racks, clusters, tenant, counts, homes, m):
-    """Count one more VM of the tenant, on machine m, and sum up where its VMs are."""
+def seat(machines, racks, clusters, tenant, counts, homes, new):
+    """Count more VMs of the tenant, on the machines `new`, and sum up where all of its VMs are."""
     racks_at, clusters_at = machines.shape[0], machines.shape[0] + racks.shape[0]
     datacenters_at, updates_at = clusters_at + clusters.shape[0], clusters_at + 2 * clusters.shape[0]
     t = tenant[0]
-    homes[t.placed] = m
-    t.placed += 1
-    counts[m] += 1
-    counts[racks_at + machines[m].rack] += 1
-    counts[clusters_at + machines[m].cluster] += 1
-    counts[datacenters_at + machines[m].datacenter] += 1
-    counts[updates_at + machines[m].update_domain] += 1
+    for i in range(new.shape[0]):
+        m = new[i]
+        homes[t.placed] = m
+        t.placed += 1
+        counts[m] += 1
+        counts[racks_at + machines[m].rack] += 1
+        counts[clusters_at + machines[m].cluster] += 1
+        counts[datacenters_at + machines[m].datacenter] += 1
+        counts[updates_at + machines[m].update_domain] += 1
     t.least_in_rack = t.least_in_update_domain = t.placed
     t.most_in_rack = t.most_in_update_domain = 0
     distinct_racks, distinct_updates = 0.0, 0.0
@@ -369,22 +394,18 @@ def mask(m, rule, machines, racks, clusters, keys, rack_sums, cluster_sums, coun
     r, c = np.int64(machines[m].rack), np.int64(machines[m].cluster)
     racks_at, clusters_at = machines.shape[0], machines.shape[0] + racks.shape[0]
     in_rack, in_cluster = counts[racks_at + r], counts[clusters_at + c]
-    in_datacenter = counts[clusters_at + clusters.shape[0] + machines[m].datacenter]
-    if domain == MACHINE:
-        here = counts[m]
-    elif domain == RACK:
-        here = in_rack
-    elif domain == CLUSTER:
-        here = in_cluster
-    else:
-        here = in_datacenter
-    extent = domain
-    if domain == UPDATE_DOMAIN:
+    if domain == UPDATE_DOMAIN:  # crosses all racks: nothing larger than the machine is inside one
         extent = MACHINE
-    elif domain == DATACENTER or (here == 0 and in_cluster == 0):
+    elif domain in (DATACENTER, CLUSTER):
         extent = CLUSTER
-    elif here == 0 and in_rack == 0:
-        extent = RACK
+    else:
+        here = counts[m] if domain == MACHINE else in_rack
+        if here == 0 and in_cluster == 0:
+            extent = CLUSTER
+        elif here == 0 and in_rack == 0:
+            extent = RACK
+        else:
+            extent = domain
     if extent == CLUSTER:
         undone = remember(undo, undone, UNDO_CLUSTER, c, cluster_sums[c, LOW], cluster_sums[c, TIES])
         cluster_sums[c, LOW], cluster_sums[c, TIES] = INVALID, 0
@@ -483,8 +504,8 @@ def pick_best(chosen, found, racks, clusters, keys, rack_sums, cluster_sums, rng
 
 
 @njit(cache=True)
-def pick_top(top, chosen, found, racks, clusters, keys, rack_sums, heap, rng):
-    """A machine drawn uniformly from the best `top` of the chosen clusters; ties at the border are drawn fairly too."""
+def best_keys(top, chosen, found, racks, clusters, keys, rack_sums, heap):
+    """The `top` lowest keys of the chosen clusters, in a heap with the highest of them first; returns how many."""
     size = ZERO  # of a heap whose root is the worst of the best keys so far
     for i in range(found):
         c = chosen[i]
@@ -516,6 +537,12 @@ def pick_top(top, chosen, found, racks, clusters, keys, rack_sums, heap, rng):
                         heap[j] = heap[child]
                         j = child
                     heap[j] = key
+    return size
+
+
+@njit(cache=True)
+def draw_of_best(size, chosen, found, racks, clusters, keys, rack_sums, heap, rng):
+    """A machine drawn uniformly from the best; which of those that tie at the border belong to them is drawn, too."""
     worst, better = heap[0], 0
     for i in range(size):
         better += heap[i] < worst
@@ -530,7 +557,7 @@ def pick_top(top, chosen, found, racks, clusters, keys, rack_sums, heap, rng):
                     key = heap[i]
                     for j in range(i):
                         nth += heap[j] == key
-        return nth_with_key(nth, key, chosen, found, racks, clusters, keys, rack_sums), size
+        return nth_with_key(nth, key, chosen, found, racks, clusters, keys, rack_sums)
     ties = ZERO
     for i in range(found):
         c = chosen[i]
@@ -541,14 +568,33 @@ def pick_top(top, chosen, found, racks, clusters, keys, rack_sums, heap, rng):
                 continue
             for m in range(racks[r].first, racks[r].first + racks[r].machines):
                 ties += (keys[m] | bits) == worst
-    return nth_with_key(below(rng, ties), worst, chosen, found, racks, clusters, keys, rack_sums), size
+    return nth_with_key(below(rng, ties), worst, chosen, found, racks, clusters, keys, rack_sums)
+
+
+@njit(cache=True)
+def mask_refused(
+    border, chosen, found, machines, racks, clusters, keys, rack_sums, cluster_sums, tenant, counts, undo, undone
+):
+    """Take out every machine with a key up to `border` that a tenant rule refuses."""
+    for i in range(found):
+        c = chosen[i]
+        first_rack = clusters[c].first_rack
+        for r in range(first_rack, first_rack + clusters[c].racks):
+            for m in range(racks[r].first, racks[r].first + racks[r].machines):
+                if (keys[m] | rack_sums[r, BITS]) <= border:
+                    rule = tenant_verdict(m, machines, racks, clusters, tenant, counts)
+                    if rule >= 0:
+                        undone = mask(
+                            m, rule, machines, racks, clusters, keys, rack_sums, cluster_sums, counts, undo, undone
+                        )
+    return undone
 
 
 @njit(cache=True)
 def assign(
     machines, racks, clusters, links, journal, vm_row, keys, rack_sums, cluster_sums, ranking,
     columns, column_seen, slots, tally, tenant, counts, homes, constrained,
-    scratch, undo, rng, top_clusters, top_machines
+    scratch, undo, rng, placing, top_clusters, top_machines
 ):  # fmt: skip
     """Choose a machine for one VM and put the VM on it.
 
@@ -556,12 +602,13 @@ def assign(
     these the lowest key wins, ties are drawn uniformly; `top_machines` > 1 draws from that many best instead. No valid
     machine is ever missed: clusters without one do not count towards the bound.
 
+    The machine is also left in `placing`, for a caller that is interrupted before it hears the answer.
     Returns machine or -1, machines looked at, a rule's fault or 0, how many the draw was among, clusters found.
     """
     vm = vm_row[0]
     fault = rank(clusters, journal, vm, ranking)
     updated, found, undone = 0, ZERO, ZERO
-    chosen, heap = scratch[0], scratch[1]
+    chosen, heap = scratch[CHOSEN], scratch[HEAP]
     for i in range(clusters.shape[0]):
         c = ranking[ORDER, i]
         if ranking[KEY, c] >= INVALID or found == top_clusters:
@@ -574,8 +621,8 @@ def assign(
         fault = max(fault, wrong)
         if constrained:  # the cluster counts only if one of its machines is fine for the tenant, too
             while cluster_sums[c, LOW] < INVALID:
-                scratch[2, 0] = c
-                m = nth_with_key(ZERO, cluster_sums[c, LOW], scratch[2], ONE, racks, clusters, keys, rack_sums)
+                scratch[SINGLE, 0] = c
+                m = nth_with_key(ZERO, cluster_sums[c, LOW], scratch[SINGLE], ONE, racks, clusters, keys, rack_sums)
                 rule = tenant_verdict(m, machines, racks, clusters, tenant, counts)
                 if rule < 0:
                     break
@@ -584,22 +631,29 @@ def assign(
             chosen[found] = c
             found += 1
     m, ties = -ONE, ZERO
-    while found > 0 and fault == 0:
-        if top_machines > 1:
-            m, ties = pick_top(top_machines, chosen, found, racks, clusters, keys, rack_sums, heap, rng)
-        else:
-            m, ties = pick_best(chosen, found, racks, clusters, keys, rack_sums, cluster_sums, rng)
-        if not constrained:
-            break
-        rule = tenant_verdict(m, machines, racks, clusters, tenant, counts)
+    if found > 0 and fault == 0 and top_machines > 1:
+        ties = best_keys(top_machines, chosen, found, racks, clusters, keys, rack_sums, heap)
+        masked = -ONE
+        while constrained and masked != undone:  # until none of the best is refused
+            masked = undone
+            undone = mask_refused(
+                heap[0], chosen, found, machines, racks, clusters, keys, rack_sums, cluster_sums,
+                tenant, counts, undo, undone
+            )  # fmt: skip
+            ties = best_keys(top_machines, chosen, found, racks, clusters, keys, rack_sums, heap)
+        m = draw_of_best(ties, chosen, found, racks, clusters, keys, rack_sums, heap, rng)
+    while found > 0 and fault == 0 and top_machines == 1:
+        m, ties = pick_best(chosen, found, racks, clusters, keys, rack_sums, cluster_sums, rng)
+        rule = tenant_verdict(m, machines, racks, clusters, tenant, counts) if constrained else -1
         if rule < 0:
             break
         undone = mask(m, rule, machines, racks, clusters, keys, rack_sums, cluster_sums, counts, undo, undone)
     unmask(keys, rack_sums, cluster_sums, undo, undone)
     if m >= 0:
         place(machines, racks, clusters, links, journal, m, vm, ONE)
+        placing[0] = m
         if constrained:
-            seat(machines, racks, clusters, tenant, counts, homes, m)
+            seat(machines, racks, clusters, tenant, counts, homes, placing)
             tenant[0].remaining -= 1
     return m, updated, fault, ties, found
 
@@ -638,7 +692,7 @@ def judge(
                     verdicts[m] = CLUSTER_VALIDATORS + verdict
                     details[m] = machine_detail(machines[m], vm, verdict)
                     continue
-                key = machine_key(machines[m], vm, m, columns, slots)
+                key = machine_score(machines[m], vm, m, columns, slots)
                 if key > INVALID:
                     fault = key - INVALID
                     continue

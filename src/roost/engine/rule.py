@@ -11,6 +11,7 @@ follows the rows is a parameter: it needs a default, and a policy may set it. Th
 
 import ast
 import inspect
+import string
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -37,6 +38,10 @@ TRAIT_FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+# What a reason may leave open for `detail` to fill: an index into the zone's resources, states or generations.
+REASON_WORDS = ("resource", "state", "generation")
+
+
 class PerResource(Mapping[str, float]):
     """A parameter with a number for each resource of the zone, 0 for those not named."""
 
@@ -55,6 +60,10 @@ class PerResource(Mapping[str, float]):
 
 class ResourceName(str):
     """A parameter that names a resource of the zone; the rule receives its index."""
+
+
+class OptionalResource(ResourceName):
+    """The same, for a resource that a zone may lack; then the rule receives -1."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +122,16 @@ def _check(rule: Rule) -> None:
             raise InvalidInput(where, f"parameter {p.name} has no default", "give it one: policies need not set it")
     if rule.kind == "tenant":
         return
+    if rule.needs and rule.scope != "machine":
+        raise InvalidInput(where, f"is a {rule.scope} rule with needs", "derived columns are facts about machines")
+    if hidden := {field for fields in TRAIT_FIELDS.values() for field in fields} - set(TRAIT_FIELDS):
+        for trait in hidden & set(rule.traits):
+            owner = next(t for t, fields in TRAIT_FIELDS.items() if trait in fields)
+            raise InvalidInput(where, f"declares {trait}, which is no trait", f"declare {owner}")
+    placeholders = {name for _, name, _, _ in string.Formatter().parse(rule.reason) if name}
+    if placeholders - set(REASON_WORDS) or bool(placeholders) != bool(rule.detail):
+        words = ", ".join(f"{{{word}}}" for word in REASON_WORDS)
+        raise InvalidInput(where, f"has the reason {rule.reason!r}", f"use {words} together with `detail`, or neither")
     allowed = {field for trait in rule.traits for field in TRAIT_FIELDS.get(trait, (trait,))}
     for function in (rule.function, *([rule.detail] if rule.detail else [])):
         name = list(inspect.signature(function).parameters)[1]

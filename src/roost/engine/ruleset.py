@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
-from roost.engine.rule import TRAIT_FIELDS, PerResource, ResourceName, Rule
+from roost.engine.rule import TRAIT_FIELDS, OptionalResource, PerResource, ResourceName, Rule
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.zone import Zone
 
+LARGEST_NUMBER = 2**53  # beyond it whole numbers are no longer exact
 CONTINUOUS = 2**20 - 1  # buckets of a preference that asks for none: one part in a million
 KEY_BITS = 62
 
@@ -35,8 +36,12 @@ class BoundRule:
                 wanted, word = (bool,), "true or false"
             else:
                 wanted, word = (int, float), "a number"
+            where = f"rule {self.rule.name}, parameter {name}"
             if not isinstance(value, wanted) or (isinstance(value, bool) and wanted != (bool,)):
-                raise InvalidInput(f"rule {self.rule.name}, parameter {name}", f"is {value!r}", f"it must be {word}")
+                raise InvalidInput(where, f"is {value!r}", f"it must be {word}")
+            for number in value.values() if isinstance(value, Mapping) else [0 if isinstance(value, str) else value]:
+                if not isinstance(number, int | float) or not abs(number) <= LARGEST_NUMBER:
+                    raise InvalidInput(where, f"has {number!r}", "use numbers of ordinary size")
         if self.buckets is not None and (self.rule.kind != "preference" or not 1 <= self.buckets <= CONTINUOUS):
             remedy = f"use 1 to {CONTINUOUS:,}" if self.rule.kind == "preference" else "only preferences have buckets"
             raise InvalidInput(f"rule {self.rule.name}, buckets", f"is {self.buckets}", remedy)
@@ -63,9 +68,10 @@ class BoundRule:
                     raise UnknownName(where, "resource", unknown[0], names)
                 resolved.append(tuple(float(value.get(n, 0.0)) for n in names))
             elif isinstance(default, ResourceName):
-                if value not in names:
+                absent = value not in names
+                if absent and not (isinstance(default, OptionalResource) and value == default):
                     raise UnknownName(where, "resource", value, names)
-                resolved.append(names.index(value))
+                resolved.append(-1 if absent else names.index(value))
             else:
                 resolved.append(value)
         return tuple(resolved)
@@ -133,13 +139,30 @@ class RuleSet:
 
     @cached_property
     def enforced(self) -> frozenset[str]:
-        """The tenant constraints that these rules know."""
+        """The tenant constraints that these rules know, by name, or as name=value for one of several values."""
         return frozenset(bound.rule.constraint for bound in self.tenant_rules)
+
+    @cached_property
+    def traits(self) -> frozenset[str]:
+        """Everything of a VM that some rule reads."""
+        return frozenset((*self.cluster_traits, *self.machine_traits))
 
     @cached_property
     def shifts(self) -> tuple[int, ...]:
         """Where each preference's bucket starts in a machine's key; the first rule takes the highest bits."""
         return key_shifts(self.preferences)
+
+
+class RulePolicy(Protocol):
+    """Rules with a name: all that an agent needs to know of a policy."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def rules(self) -> RuleSet:
+        """Its rules, in order."""
 
 
 def key_shifts(rules: Sequence[BoundRule]) -> tuple[int, ...]:

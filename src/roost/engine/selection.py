@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from roost.engine.codes import CLUSTER_FAULT, INVALID, SEEN
 from roost.engine.pools import Pool, PoolStats
 from roost.engine.ruleset import RuleSet
 from roost.engine.shape import Shape
@@ -18,8 +19,6 @@ from roost.engine.tenant import TenantDesk
 from roost.engine.view import View
 from roost.model.errors import InvalidInput
 
-INVALID = 2**62
-CLUSTER_FAULT = 1_000  # as in the kernel: beyond it, the fault of a cluster preference
 LARGEST_TOP = 1_000  # machines that a conflict-avoiding draw may be among
 
 
@@ -31,6 +30,11 @@ class CacheLimits:
     rankings: int = 1_024
     columns: int = 64  # derived columns, of all kinds together
     max_idle: float = 3_600.0  # seconds without use
+
+    def __post_init__(self) -> None:
+        for field in ("evaluations", "rankings", "columns"):
+            if getattr(self, field) < 1:
+                raise InvalidInput(f"limits.{field}", f"is {getattr(self, field)}", "use at least 1")
 
 
 class Assignment(NamedTuple):
@@ -46,7 +50,7 @@ class Assignment(NamedTuple):
 class Evaluation:
     """Every machine's key for one vector of trait values, cluster by cluster as they are asked for."""
 
-    __slots__ = ("checked", "clusters", "columns_version", "keys", "racks", "shape", "slots", "uses")
+    __slots__ = ("clusters", "column_keys", "columns_version", "keys", "racks", "shape", "slots", "uses")
 
     def __init__(self, view: View, shape: Shape) -> None:
         self.shape = shape
@@ -55,14 +59,14 @@ class Evaluation:
         self.clusters = np.empty((len(view.clusters), 4), np.int64)
         self.clusters[:] = INVALID, 0, -1, 0
         self.slots = np.empty(0, np.int64)
+        self.column_keys: list[tuple[int, ...]] = []
         self.columns_version = -1
-        self.checked = -1  # revision at the last idle refresh
         self.uses = 0
 
     @property
     def nbytes(self) -> int:
         """Memory of the clusters that were asked for; the rest is never touched."""
-        touched = float(np.mean(self.clusters[:, 2] >= 0))
+        touched = float(np.mean(self.clusters[:, SEEN] >= 0))
         return int((self.keys.nbytes + self.racks.nbytes) * touched) + self.clusters.nbytes
 
 
@@ -77,6 +81,8 @@ class Engine:
         limits: CacheLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if not 0 <= seed < 2**63:
+            raise InvalidInput("seed", f"is {seed}", "use a whole number from 0 to 2^63 - 1")
         self.view, self.rules, self.seed = view, rules, seed
         self.kernel: ModuleType = view.kernel
         limits = limits or CacheLimits()
@@ -89,14 +95,17 @@ class Engine:
         self._columns_version = 0  # grows when a column is evicted, so that evaluations look for theirs again
         self.column_pool: Pool[int] = Pool(slots, limits.max_idle, clock, self._free_column)
         self._column_stats = [PoolStats() for _ in rules.columns]
-        self._column_updates = np.zeros(len(rules.columns), np.int64)
+        self._column_of_slot: dict[int, int] = {}
+        self._column_updates = np.zeros((2, len(rules.columns)), np.int64)  # of what was there, of what was not
         self.desk = TenantDesk(view)
-        self.rng = np.array([seed], np.int64).astype(np.uint64)
+        self.rng = np.array([seed], np.uint64)
         self._scratch = np.zeros((3, max(LARGEST_TOP, len(view.clusters))), np.int64)
         self._undo = np.empty((3 * len(view.machines) + 2 * len(view.racks) + len(view.clusters) + 8, 4), np.int64)
 
     def assign(self, shape: Shape, top: int = 1) -> Assignment:
         """Choose a machine for one VM of the tenant at the desk and put it there; `top` > 1 draws among the best."""
+        if not 1 <= top <= LARGEST_TOP:
+            raise InvalidInput("top", f"is {top}", f"use 1 to {LARGEST_TOP:,}")
         view, desk, pool = self.view, self.desk, self.evaluations
         evaluation = pool.get(shape.machine_key)
         hit = evaluation is not None
@@ -105,13 +114,13 @@ class Engine:
         if evaluation.columns_version != self._columns_version:
             self._find_columns(evaluation)
         evaluation.uses += 1
-        before = view.revision
+        view.placing_shape = shape
         machine, updated, fault, tied, clusters = self.kernel.assign(
             view.machines, view.racks, view.clusters, view.links, view.journal, shape.row,
             evaluation.keys, evaluation.racks, evaluation.clusters, self.ranking(shape),
             self._columns, self._column_seen, evaluation.slots, self._column_updates,
             desk.row, desk.counts, desk.homes, desk.constrained,
-            self._scratch, self._undo, self.rng, self.rules.top_clusters, top,
+            self._scratch, self._undo, self.rng, view.placing, self.rules.top_clusters, top,
         )  # fmt: skip
         if fault:  # forget what a faulty rule said, so that it is named again next time
             pool.drop(shape.machine_key)
@@ -121,12 +130,13 @@ class Engine:
         if hit:
             stats.updated_on_hit += updated
             if updated:
-                for column in self._column_stats:
-                    column.hits += 1
+                for key in evaluation.column_keys:
+                    self.column_pool.get(key)
+                    self._column_stats[key[0]].hits += 1
         else:
             stats.updated_on_miss += updated
         if machine >= 0:
-            view.note_placed(machine, shape, before)
+            view.note_placed()
         return Assignment(machine, updated, hit, tied, clusters)
 
     def ranking(self, shape: Shape) -> NDArray[np.int64]:
@@ -154,28 +164,29 @@ class Engine:
 
     def _find_columns(self, evaluation: Evaluation) -> None:
         """Give an evaluation the derived columns of its trait values, shared with every other that has the same."""
-        evaluation.slots = self._slots(evaluation.shape)
-        evaluation.columns_version = self._columns_version
-
-    def _slots(self, shape: Shape) -> NDArray[np.int64]:
+        evaluation.column_keys = [
+            (i, *(evaluation.shape.traits[t] for t in column.traits)) for i, column in enumerate(self.rules.columns)
+        ]
         slots = []
-        for i, column in enumerate(self.rules.columns):
-            key = (i, *(shape.traits[t] for t in column.traits))
+        for key in evaluation.column_keys:
             slot = self.column_pool.get(key)
-            stats = self._column_stats[i]
+            stats = self._column_stats[key[0]]
             if slot is None:
                 stats.misses += 1
                 self.column_pool.make_room()
                 slot = self._free_slots.pop()
                 self._column_seen[slot] = -1
+                self._column_of_slot[slot] = key[0]
                 self.column_pool.put(key, slot)
             else:
                 stats.hits += 1
             slots.append(slot)
-        return np.array(slots, np.int64)
+        evaluation.slots = np.array(slots, np.int64)
+        evaluation.columns_version = self._columns_version
 
     def _free_column(self, slot: int) -> None:
         self._free_slots.append(slot)
+        self._column_stats[self._column_of_slot[slot]].evictions += 1
         self._columns_version += 1
 
     def refresh(self, steps: int = 1) -> int:
@@ -183,17 +194,15 @@ class Engine:
 
         Returns how many machines were looked at; 0 means that everything is up to date.
         """
-        self.evaluations.expire()
-        self.column_pool.expire()
-        revision, looked = self.view.revision, 0
+        for pool in (self.evaluations, self.rankings, self.column_pool):
+            pool.expire()
+        looked = 0
         for evaluation in list(self.evaluations.newest_first()):
             if steps == 0:
                 break
-            if evaluation.checked == revision:
-                continue
-            looked += self._refresh(evaluation)
-            evaluation.checked = revision
-            steps -= 1
+            if updated := self._refresh(evaluation):
+                looked += updated
+                steps -= 1
         return looked
 
     def _refresh(self, evaluation: Evaluation) -> int:
@@ -206,6 +215,7 @@ class Engine:
             self._columns, self._column_seen, evaluation.slots, self._column_updates,
         )  # fmt: skip
         if fault:
+            self.evaluations.drop(evaluation.shape.machine_key)
             raise self._fault(fault)
         self.evaluations.stats.updated_idle += updated
         return int(updated)
@@ -219,7 +229,7 @@ class Engine:
             np.empty(len(view.machines), np.int64),
         )
         n = len(self.rules.columns)
-        slots, tally = np.arange(n), np.zeros(n, np.int64)
+        slots, tally = np.arange(n), np.zeros((2, n), np.int64)
         columns, seen = np.empty((n, len(view.machines))), np.full((n, len(view.clusters)), -1, np.int64)
         fault = self.kernel.judge(
             *view.rows, shape.row, columns, seen, slots, tally,
@@ -239,7 +249,7 @@ class Engine:
         """Requests, hits, misses and machines updated, for each class of cached objects."""
         classes = {"evaluation": self.evaluations.stats, "ranking": self.rankings.stats}
         for i, (column, stats) in enumerate(zip(self.rules.columns, self._column_stats, strict=True)):
-            stats.updated_on_hit = int(self._column_updates[i])
+            stats.updated_on_hit, stats.updated_on_miss = (int(count) for count in self._column_updates[:, i])
             classes[f"column {column.name}"] = stats
         return classes
 
@@ -248,6 +258,7 @@ class Engine:
         view = self.view
         return {
             "rows": view.machines.nbytes + view.racks.nbytes + view.clusters.nbytes,
+            "journal": view.links.nbytes + view.journal.nbytes,
             "evaluations": sum(e.nbytes for e in self.evaluations.newest_first()),
             "rankings": len(self.rankings) * 4 * len(view.clusters) * 8,
             "columns": len(self.column_pool) * 8 * len(view.machines),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roost.engine.rule import TRAIT_FIELDS
 from roost.engine.ruleset import RuleSet
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import VM
@@ -65,17 +66,29 @@ class Shapes:
             shape = self._known[key] = self._make(vm, isolation, where)
         return shape
 
+    def sample(self, vm_type: str) -> Shape:
+        """The plainest shape of a VM type, whether or not the rules heed all that the type requires."""
+        return self._build(self._values(VM(vm_type), 0, "vm"))
+
     def _make(self, vm: VM, isolation: int, where: str) -> Shape:
+        traits = self._values(vm, isolation, where)
+        for trait, value in traits.items():
+            idle = 0 if trait in ("features", "isolation", "priority") else -1
+            if value != idle and trait in TRAIT_FIELDS and trait not in self.rules.traits:
+                raise InvalidInput(f"{where}: {trait}", "no rule of the policy reads it", "use a policy that does")
+        return self._build(traits)
+
+    def _values(self, vm: VM, isolation: int, where: str) -> dict[str, int]:
+        """The value of each trait of a VM; names that the zone or the policy does not know are refused."""
         zone = self.zone
         kind = zone.vm_type(vm.type, f"{where}.type")
-        colocation = _find(vm.colocation, zone.classes, f"{where}.colocation", "anti-colocation class")
         required = (*zone.vm_types[kind].requires, *vm.requires)
         traits = {
             "vm_type": kind,
             "priority": _find(vm.priority or zone.bands[0], zone.bands, f"{where}.priority", "priority band"),
             "features": zone.feature_bits(required, f"{where}.requires"),
             "isolation": isolation,
-            "colocation": colocation,
+            "colocation": _find(vm.colocation, zone.classes, f"{where}.colocation", "anti-colocation class"),
             "datacenter": _find(vm.datacenter, zone.datacenters, f"{where}.datacenter", "datacenter"),
             "cluster": _find(vm.cluster, zone.cluster_names, f"{where}.cluster", "cluster"),
             "generation": _find(vm.generation, tuple(zone.generation_index), f"{where}.generation", "generation"),
@@ -85,15 +98,17 @@ class Shapes:
                 raise UnknownName(f"{where}.traits", "trait of the policy's own rules", trait, self.rules.own_traits)
             if not -(2**63) <= value < 2**63:
                 raise InvalidInput(f"{where}.traits.{trait}", f"is {value}", "use a 64-bit whole number")
-        traits |= {trait: vm.traits.get(trait, 0) for trait in self.rules.own_traits}
-        row = np.zeros(1, self._type)
+        return traits | {trait: vm.traits.get(trait, 0) for trait in self.rules.own_traits}
+
+    def _build(self, traits: dict[str, int]) -> Shape:
+        zone, row = self.zone, np.zeros(1, self._type)
         for trait, value in traits.items():
             if trait == "vm_type":
-                row["type"], row["demand"], row["supported"] = kind, zone.demand[kind], zone.supported[kind]
+                row["type"], row["demand"], row["supported"] = value, zone.demand[value], zone.supported[value]
             else:
                 row[trait] = value
-        if colocation >= 0:
-            row["avoids"] = zone.conflicts[colocation]
+        if traits["colocation"] >= 0:
+            row["avoids"] = zone.conflicts[traits["colocation"]]
         return Shape(
             row,
             traits,

@@ -1,36 +1,12 @@
-"""Where one tenant's VMs are, in the form tenant rules read it."""
+"""Where the VMs of the tenant being served are, for its rules."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from roost.engine.tenant_row import COLOCATE, TENANT_TYPE
 from roost.engine.view import View
 from roost.model.request import UNCONSTRAINED, Constraints
-
-COLOCATE = {"": 0, "rack": 1, "cluster": 2, "datacenter": 3}
-
-TENANT_TYPE = np.dtype(
-    [
-        ("here", np.int32),  # the tenant's VMs in this machine's unit of the rule's domain
-        ("placed", np.int32),  # its VMs so far, anywhere
-        ("remaining", np.int32),  # VMs of the request still to place, this one included
-        ("racks", np.int32),  # distinct racks it is in
-        ("least_in_rack", np.int32),  # fewest and most of its VMs in any rack it is in
-        ("most_in_rack", np.int32),
-        ("update_domains", np.int32),
-        ("least_in_update_domain", np.int32),
-        ("most_in_update_domain", np.int32),
-        ("min_fault_domains", np.int32),  # its constraints, 0 for none
-        ("max_fault_domains", np.int32),
-        ("fault_domain_skew", np.int32),
-        ("min_update_domains", np.int32),
-        ("update_domain_skew", np.int32),
-        ("max_per_machine", np.int32),
-        ("max_per_rack", np.int32),
-        ("colocate", np.int32),  # see COLOCATE
-    ],
-    align=True,
-)
 
 
 class TenantDesk:
@@ -55,33 +31,34 @@ class TenantDesk:
             self.homes = np.zeros(2 * (len(homes) + wanted), np.int32)
         for field, value in constraints.named.items():
             self.row[field] = COLOCATE[str(value)] if field == "colocate" else value
+        self._arrive(homes, wanted)
+
+    def _arrive(self, homes: Sequence[int], wanted: int) -> None:
+        view, new = self.view, np.array(homes, np.int64)
         self.row["remaining"] = wanted
-        for machine in homes:
-            self.seat(machine)
+        if len(new):
+            view.kernel.seat(view.machines, view.racks, view.clusters, self.row, self.counts, self.homes, new)
 
-    def seat(self, machine: int) -> None:
-        """Count one more of its VMs, on this machine."""
-        view = self.view
-        view.kernel.seat(view.machines, view.racks, view.clusters, self.row, self.counts, self.homes, machine)
-
-    def refuse_unit(self, machine: int) -> None:
-        """Never again, while the desk is open, start in the unit of the colocation domain that holds this machine."""
+    def unit_of(self, machine: int) -> int:
+        """The unit of the tenant's co-location that holds a machine, by its place among the counts."""
         view, level = self.view, int(self.row["colocate"][0])
         row, racks_at = view.machines[machine], len(view.machines)
         clusters_at = racks_at + len(view.racks)
-        unit = {
+        return {
             COLOCATE["rack"]: racks_at + int(row["rack"]),
             COLOCATE["cluster"]: clusters_at + int(row["cluster"]),
             COLOCATE["datacenter"]: clusters_at + len(view.clusters) + int(row["datacenter"]),
         }[level]
-        self._refused.append(unit)
 
-    def restart(self, homes: Sequence[int], wanted: int) -> None:
-        """Begin the same request again, without the units that were refused."""
+    def restart(self, wanted: int, refused: Sequence[int]) -> None:
+        """Begin the same request again, for a tenant that has no VMs, but not in the units that were refused."""
         self._leave()
-        self.row["remaining"] = wanted
-        for machine in homes:
-            self.seat(machine)
+        self._arrive((), wanted)
+        self.refuse(refused)
+
+    def refuse(self, units: Sequence[int]) -> None:
+        """Rule out units (see `unit_of`) for the tenant's first VM: a count below zero says "tried, too small"."""
+        self._refused = list(units)
         self.counts[self._refused] = -1
 
     def close(self) -> None:

@@ -20,6 +20,8 @@ from roost.model.zone import Zone
 # The journal chains the machines of a cluster in the order they last changed; -1 ends the chain.
 LINK_TYPE = np.dtype([("revision", np.int64), ("older", np.int32), ("newer", np.int32)], align=True)
 
+Change = tuple[str, int, Any]  # what, the row it changes, and a shape or the new value
+
 
 class View:
     """Rows that change, with a revision that only grows."""
@@ -31,8 +33,12 @@ class View:
         self.links["older"] = self.links["newer"] = -1
         self.journal = np.zeros(1 + 2 * len(self.clusters), np.int64)
         self.journal[1 : 1 + len(self.clusters)] = -1
-        # How to undo each recent change: (revision before it, what, row, value). Oldest changes are forgotten first.
-        self._history: deque[tuple[int, str, int, Any]] = deque(maxlen=history)
+        # For each recent change, the revision before it and the change that undoes it; the oldest are forgotten.
+        self._history: deque[tuple[int, Change]] = deque(maxlen=history)
+        self._reach = 0  # the oldest revision that can still be rebuilt
+        # What the kernel has placed and nobody has noted yet: the machine, and the shape it was asked for.
+        self.placing = np.full(1, -1, np.int64)
+        self.placing_shape: Shape | None = None
 
     @property
     def revision(self) -> int:
@@ -44,64 +50,87 @@ class View:
         """All that changes, as the kernel takes it."""
         return self.machines, self.racks, self.clusters, self.links, self.journal
 
+    # ------------------------------------------------------------------------------------------ changes
+
     def place(self, machine: int, shape: Shape) -> None:
         """Put a VM of this shape on a machine."""
-        self.note_placed(machine, shape, self.revision)
-        self._move(machine, shape, 1)
+        self._change("place", machine, shape)
 
     def remove(self, machine: int, shape: Shape) -> None:
         """Take a VM of this shape off a machine."""
-        self._history.append((self.revision, "removed", machine, shape))
-        self._move(machine, shape, -1)
-
-    def note_placed(self, machine: int, shape: Shape, before: int) -> None:
-        """The kernel has put a VM on a machine; `before` was the revision until then."""
-        self._history.append((before, "placed", machine, shape))
-
-    def _move(self, machine: int, shape: Shape, sign: int) -> None:
-        self.kernel.place(*self.rows, machine, shape.row[0], sign)
+        self._change("remove", machine, shape)
 
     def set_state(self, machine: int, state: MachineState) -> None:
         """Make a machine ready, draining, down or quarantined."""
-        self._history.append((self.revision, "state", machine, int(self.machines[machine]["state"])))
-        self.kernel.set_state(*self.rows, machine, int(state))
+        self._change("state", machine, int(state))
 
     def set_field(self, machine: int, field: str, value: int) -> None:
         """Change what is known of a machine: its health, failures, or how far behind its host environment is."""
-        self._history.append((self.revision, field, machine, int(self.machines[machine][field])))
-        self.machines[machine][field] = value
-        self.kernel.touch(self.machines, self.links, self.journal, machine)
+        self._change(field, machine, value)
 
     def set_quarantine(self, cluster: int, quarantined: bool) -> None:
         """Take a cluster out of use for new VMs, or back."""
-        self._history.append((self.revision, "quarantine", cluster, bool(self.clusters[cluster]["quarantined"])))
-        self.clusters[cluster]["quarantined"] = quarantined
-        self.kernel.touch_cluster(self.journal, cluster)
+        self._change("quarantine", cluster, quarantined)
+
+    def _change(self, what: str, row: int, value: Any) -> None:
+        before = self.revision
+        self._note(before, self._apply(what, row, value))
+
+    def _apply(self, what: str, row: int, value: Any) -> Change:
+        """Make a change; returns the one that undoes it."""
+        if what in ("place", "remove"):
+            sign = 1 if what == "place" else -1
+            self.kernel.place(*self.rows, row, value.row[0], sign)
+            return "remove" if what == "place" else "place", row, value
+        if what == "quarantine":
+            old: int = bool(self.clusters[row]["quarantined"])
+            self.clusters[row]["quarantined"] = value
+            self.kernel.touch_cluster(self.journal, row)
+            return what, row, old
+        old = int(self.machines[row][what])
+        if what == "state":
+            self.kernel.set_state(*self.rows, row, value)
+        else:
+            self.machines[row][what] = value
+            self.kernel.touch(self.machines, self.links, self.journal, row)
+        return what, row, old
+
+    def note_placed(self) -> None:
+        """Note what the kernel has just placed."""
+        self._note(self.revision - 1, ("remove", int(self.placing[0]), self.placing_shape))
+        self.placing[0] = -1
+
+    def _note(self, before: int, undo: Change) -> None:
+        history = self._history
+        if len(history) == history.maxlen:
+            self._reach = (history[0][0] if history else before) + 1
+        history.append((before, undo))
+
+    # -------------------------------------------------------------------------------------- going back
 
     def reaches(self, revision: int) -> bool:
         """Whether the state at a revision can still be rebuilt."""
-        return revision == self.revision or (bool(self._history) and self._history[0][0] <= revision <= self.revision)
+        return self._reach <= revision <= self.revision
 
     def at(self, revision: int) -> View:
-        """A copy of the zone as it was at a recent revision."""
-        past = View.__new__(View)
-        past.zone, past.kernel, past._history = self.zone, self.kernel, deque(maxlen=0)
-        past.machines, past.racks, past.clusters = map(aligned_copy, (self.machines, self.racks, self.clusters))
-        past.links, past.journal = self.links.copy(), self.journal.copy()
-        for before, what, row, value in reversed(self._history):
+        """A copy of the zone as it was at a recent revision; it keeps no history of its own."""
+        past = View(self.zone, self.kernel, history=0)
+        for mine, theirs in zip(past.rows, self.rows, strict=True):
+            mine[:] = theirs
+        for before, undo in reversed(self._history):
             if before < revision:
                 break
-            if what == "placed":
-                past.remove(row, value)
-            elif what == "removed":
-                past.place(row, value)
-            elif what == "state":
-                past.set_state(row, value)
-            elif what == "quarantine":
-                past.set_quarantine(row, value)
-            else:
-                past.set_field(row, what, value)
+            past._apply(*undo)
         return past
+
+    def rewind(self, revision: int) -> None:
+        """Undo every change since a revision, last first. The rows are as they were; the revision grows on."""
+        if self.placing[0] >= 0:  # interrupted, before or just after it was noted
+            if not self._history or self._history[-1][0] < self.revision - 1:
+                self.note_placed()
+            self.placing[0] = -1
+        while self._history and self._history[-1][0] >= revision:
+            self._apply(*self._history.pop()[1])
 
     def check_invariants(self, vms: Iterable[tuple[int, Shape]]) -> None:
         """Raise unless the rows are exactly what these VMs make of the zone, and nothing is over capacity."""

@@ -10,6 +10,9 @@ A request that does not fit is no error: it is a decision that says why. Codes n
 
 import difflib
 from collections.abc import Iterable
+from itertools import islice
+
+MANY = 500  # names to look for the nearest among
 
 
 class RoostError(Exception):
@@ -34,6 +37,10 @@ class UnknownName(InvalidInput):
     code = "roost.unknown_name"
 
     def __init__(self, where: str, kind: str, name: object, known: Iterable[str]) -> None:
+        known = list(known)
+        start = str(name)[: max(1, len(str(name)) // 2)]
+        if len(known) > MANY:  # comparing with all of a zone's machines would take seconds
+            known = list(islice((k for k in known if k.startswith(start)), MANY)) or known[:MANY]
         names = sorted(known)
         close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
         shown = close or names[:8]

@@ -7,6 +7,7 @@ import msgspec
 
 from roost.model.errors import InvalidInput
 
+MOST = 1_000_000  # of anything a constraint can ask for
 Colocation = Literal["rack", "cluster", "datacenter"]
 
 
@@ -27,6 +28,13 @@ class VM(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not isinstance(self.type, str) or not self.type:
             raise InvalidInput("vm.type", f"must be the name of a VM type, not {self.type!r}", "for example VM('D4')")
+        required: object = self.requires
+        if isinstance(required, str) or not isinstance(required, Iterable):
+            raise InvalidInput("vm.requires", f"is {required!r}", "give a list of hardware features")
+        msgspec.structs.force_setattr(self, "requires", tuple(self.requires))
+        given: object = self.traits
+        if not isinstance(given, Mapping):
+            raise InvalidInput("vm.traits", f"is {given!r}", "give a mapping of names to whole numbers")
         for trait, value in self.traits.items():
             if not isinstance(value, int):
                 raise InvalidInput(f"vm.traits.{trait}", f"must be a whole number, not {value!r}")
@@ -50,8 +58,9 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if field == "colocate":
                 if value not in ("", "rack", "cluster", "datacenter"):
                     raise InvalidInput("constraints.colocate", f"is {value!r}", "use rack, cluster or datacenter")
-            elif not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise InvalidInput(f"constraints.{field}", f"is {value!r}", "use a whole number, 0 for no constraint")
+            elif not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST:
+                remedy = f"use a whole number up to {MOST:,}, 0 for no constraint"
+                raise InvalidInput(f"constraints.{field}", f"is {value!r}", remedy)
         if self.max_fault_domains and self.min_fault_domains > self.max_fault_domains:
             raise InvalidInput(
                 "constraints.min_fault_domains",
@@ -91,6 +100,9 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if not isinstance(vm, VM):
                 raise InvalidInput(f"request.vms[{i}]", f"must be a VM, not {vm!r}", "for example VM('D4')")
         msgspec.structs.force_setattr(self, "vms", vms)
+        wished: object = self.constraints
+        if not isinstance(wished, Constraints | None):
+            raise InvalidInput("request.constraints", f"is {wished!r}", "give Constraints(…)")
 
 
 class Placement(msgspec.Struct, frozen=True):

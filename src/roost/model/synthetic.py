@@ -75,6 +75,8 @@ def synthetic_zone(machines: int, seed: int) -> Zone:
     """Machines in homogeneous clusters; the seed decides which cluster has InfiniBand and how worn machines are."""
     if not isinstance(machines, int) or not 100 <= machines <= 200_000:
         raise InvalidInput("machines", f"is {machines!r}", "a synthetic zone has 100 to 200,000 machines")
+    if not isinstance(seed, int) or seed < 0:
+        raise InvalidInput("seed", f"is {seed!r}", "use a whole number from 0 on")
     rng = np.random.default_rng(seed)
     rack_size = MACHINES_PER_RACK if machines >= 1_000 else 10
     groups: list[MachineGroup] = []

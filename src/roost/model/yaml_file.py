@@ -11,6 +11,7 @@ import yaml
 from roost.model.errors import InvalidInput
 
 T = TypeVar("T")
+DEEPEST, MOST_NODES = 20, 1_000_000
 Step = str | int
 
 
@@ -20,6 +21,7 @@ class YamlFile:
     def __init__(self, path: Path | str, text: str | None = None) -> None:
         self.path = Path(path)
         self._lines: dict[tuple[Step, ...], int] = {}
+        self._nodes = 0
         try:
             node = yaml.compose(self.path.read_text() if text is None else text, Loader=yaml.SafeLoader)
         except FileNotFoundError:
@@ -36,6 +38,9 @@ class YamlFile:
             raise InvalidInput(f"{path}:1", "the file must hold a mapping of keys to values")
 
     def _build(self, node: yaml.Node, at: tuple[Step, ...]) -> Any:
+        self._nodes += 1
+        if len(at) > DEEPEST or self._nodes > MOST_NODES:  # an alias may contain itself, or grow without end
+            raise self.mistake(at[:1], "is nested too deeply or is too large", "write it without aliases")
         self._lines.setdefault(at, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
             result: dict[Any, Any] = {}

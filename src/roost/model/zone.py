@@ -105,8 +105,8 @@ class Zone:
 
         self.generation_index = {g.name: i for i, g in enumerate(self.generations)}
         self.vm_type_index = {t.name: i for i, t in enumerate(self.vm_types)}
-        self.band_index = {b: i for i, b in enumerate(self.bands)}
-        self.demand = np.zeros((len(vm_types), len(generations), len(resources)), np.int32)
+        # What cannot run on a generation would take more than any machine has.
+        self.demand = np.full((len(vm_types), len(generations), len(resources)), INT32_MAX, np.int32)
         self.supported = np.zeros((len(vm_types), len(generations)), np.int8)
         for t, vm_type in enumerate(vm_types):
             for generation, amounts in vm_type.demand.items():

@@ -111,9 +111,9 @@ def _build(file: YamlFile, raw: bytes) -> Policy:
     lists: dict[tuple[str, ...], tuple[BoundRule, ...]] = {}
     for section in SECTIONS:
         lists[section] = tuple(_bound_rules(file, section))
-    validators = [b.rule.name for b in lists["machines", "validators"]]
+    ours = {b.rule.function.__module__ for b in lists["machines", "validators"]}
     for name in ESSENTIAL:
-        if name not in validators:
+        if f"roost.rules.validators.{name}" not in ours:
             raise file.mistake(
                 ("machines", "validators"), f"{name} is missing", "without it machines could be over-filled: add it"
             )
@@ -168,9 +168,12 @@ def _find(name: str, package: str, policy: Path) -> Rule:
             raise UnknownName(name, "rule here", name, _modules(package))
         source, function_name = f"roost.rules.{package}.{name}", name
     try:
-        module = _load_file(policy.parent / source) if source.endswith(".py") else importlib.import_module(source)
-    except (ImportError, SyntaxError, OSError) as error:
-        raise InvalidInput(name, f"cannot be imported: {error}", "check the module or the path") from None
+        module = _load(policy.parent / source) if source.endswith(".py") else importlib.import_module(source)
+    except InvalidInput:
+        raise
+    except Exception as error:  # whatever a user's module does when it is imported
+        said = f"{type(error).__name__}: {error}"
+        raise InvalidInput(name, f"cannot be imported: {said}", "check the module or the path") from None
     function = getattr(module, function_name, None)
     if function is None:
         raise InvalidInput(name, f"{source} has no {function_name}", "name a function that is in it")
@@ -179,13 +182,21 @@ def _find(name: str, package: str, policy: Path) -> Rule:
     return rule
 
 
-def _load_file(path: Path) -> Any:
+def _load(path: Path) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}")
-    spec = importlib.util.spec_from_file_location(f"roost_user_rules_{path.stem}", path)
+    return _load_file(path.resolve(), path.stat().st_mtime_ns)
+
+
+@cache
+def _load_file(path: Path, _changed: int) -> Any:
+    """The module in a file, loaded once until it changes, so that its rules can share a derived column."""
+    # Named by what it says, not by where it is: a kernel on disk looks its rules' modules up by name.
+    name = f"roost_user_rules_{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # rules are compiled later, and Numba looks modules up by name
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module

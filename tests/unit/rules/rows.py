@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from roost.engine.rule import Rule, rule_of
 from roost.engine.ruleset import BoundRule
 from roost.engine.shape import vm_row_type
-from roost.engine.tenant import TENANT_TYPE
+from roost.engine.tenant_row import TENANT_TYPE
 from roost.model.zone import Zone
 
 ZONE = Zone.synthetic(machines=100, seed=0)

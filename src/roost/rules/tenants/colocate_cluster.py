@@ -1,12 +1,12 @@
 """Hard rule: a tenant that asks for one cluster stays in it."""
 
 from roost.engine.rule import tenant_rule
-from roost.engine.tenant import COLOCATE
+from roost.engine.tenant_row import COLOCATE
 
 CLUSTER = COLOCATE["cluster"]
 
 
-@tenant_rule(domain="cluster", reason="away from the tenant's cluster", constraint="colocate")
+@tenant_rule(domain="cluster", reason="away from the tenant's cluster", constraint="colocate=cluster")
 def colocate_cluster(tenant):
     """The tenant is in this cluster already, or nowhere yet.
 

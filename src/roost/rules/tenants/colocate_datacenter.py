@@ -1,12 +1,12 @@
 """Hard rule: a tenant that asks for one datacenter stays in it."""
 
 from roost.engine.rule import tenant_rule
-from roost.engine.tenant import COLOCATE
+from roost.engine.tenant_row import COLOCATE
 
 DATACENTER = COLOCATE["datacenter"]
 
 
-@tenant_rule(domain="datacenter", reason="away from the tenant's datacenter", constraint="colocate")
+@tenant_rule(domain="datacenter", reason="away from the tenant's datacenter", constraint="colocate=datacenter")
 def colocate_datacenter(tenant):
     """The tenant is in this datacenter already, or nowhere yet.
 

@@ -1,12 +1,12 @@
 """Hard rule: a tenant that asks for one rack stays in it."""
 
 from roost.engine.rule import tenant_rule
-from roost.engine.tenant import COLOCATE
+from roost.engine.tenant_row import COLOCATE
 
 RACK = COLOCATE["rack"]
 
 
-@tenant_rule(domain="rack", reason="away from the tenant's rack", constraint="colocate")
+@tenant_rule(domain="rack", reason="away from the tenant's rack", constraint="colocate=rack")
 def colocate_rack(tenant):
     """The tenant is in this rack already, or nowhere yet.
 
