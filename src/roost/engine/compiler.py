@@ -58,7 +58,8 @@ def compile_rules(rules: RuleSet, zone: Zone) -> ModuleType:
     """The kernel of these rules for zones of this shape. Compiles on first use of each function, or loads from disk."""
     generated = _generate(rules, zone)
     functions = _functions(rules)
-    digest = hashlib.sha256(f"{numba.__version__} {generated}".encode())
+    names = [f"{f.__module__}:{f.__qualname__}" for f in functions.values()]
+    digest = hashlib.sha256(f"{numba.__version__} {names} {generated}".encode())
     for dtype in (zone.machines.dtype, zone.racks.dtype, zone.clusters.dtype):
         digest.update(str(dtype.descr).encode())
     for path in sorted({*MEANING, *(p for f in functions.values() for p in _sources(f))}):
