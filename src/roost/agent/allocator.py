@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from roost.agent.decision import Decision
 from roost.agent.gang import Trial, place_gang
 from roost.agent.order import placing_order
@@ -25,8 +27,7 @@ from roost.model.rows import MachineState
 from roost.model.zone import Zone
 
 
-@dataclass(slots=True)
-class RunningVM:
+class RunningVM(msgspec.Struct, frozen=True, gc=False):
     """A VM on a machine."""
 
     name: str
@@ -161,16 +162,16 @@ class Allocator:
 
     def _name_vms(self, request: Request, tenant: Tenant) -> tuple[list[str], int]:
         """A name for each VM of a request, and how many numbers the tenant has used up for names by then."""
-        names = [vm.name for vm in request.vms]
-        for i, name in enumerate(names):
-            if name and (name in self.vms or name in names[:i]):
+        wished = {vm.name for vm in request.vms}
+        names: list[str] = []
+        number = tenant.created
+        for i, vm in enumerate(request.vms):
+            name = vm.name
+            if name and (name in self.vms or name in names):
                 raise InvalidInput(f"request.vms[{i}].name", f"{name!r} is taken", "choose another name, or none")
-        number, given = tenant.created, set(names)
-        for i, name in enumerate(names):
-            while not name:
-                candidate, number = f"{request.tenant}/{number}", number + 1
-                if candidate not in self.vms and candidate not in given:
-                    name = names[i] = candidate
+            while not name or (not vm.name and (name in self.vms or name in wished)):
+                name, number = f"{request.tenant}/{number}", number + 1
+            names.append(name)
         return names, number
 
     def _homes(self, tenant: Tenant) -> tuple[int, ...]:

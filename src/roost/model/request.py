@@ -1,4 +1,7 @@
-"""What a tenant asks for and what it gets."""
+"""What a tenant asks for and what it gets.
+
+None of these can be part of a cycle, so the garbage collector need not look at them (`gc=False`): there are millions.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
@@ -11,7 +14,7 @@ MOST = 1_000_000  # of anything a constraint can ask for
 Colocation = Literal["rack", "cluster", "datacenter"]
 
 
-class VM(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class VM(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """One virtual machine that is wanted: its type, and what else it asks of the machine it runs on."""
 
     type: str
@@ -40,7 +43,7 @@ class VM(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise InvalidInput(f"vm.traits.{trait}", f"must be a whole number, not {value!r}")
 
 
-class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """What a tenant asks of its VMs together. A fault domain is a rack. 0 or empty means: no such constraint."""
 
     min_fault_domains: int = 0
@@ -80,7 +83,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 UNCONSTRAINED = Constraints()
 
 
-class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """VMs that are placed together or not at all. For a tenant that already has VMs this is a scale-out."""
 
     tenant: str
@@ -105,7 +108,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidInput("request.constraints", f"is {wished!r}", "give Constraints(…)")
 
 
-class Placement(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True, gc=False):
     """One VM on one machine, by name."""
 
     vm: str
