@@ -79,8 +79,7 @@ class Pool(Generic[V]):
         entry.tick, entry.used = self._ticks, self._clock()
 
     def make_room(self) -> None:
-        """Let go of what is too old, and of the least recently used if there is no room for one more."""
-        self.expire()
+        """Let go of the least recently used if there is no room for one more."""
         while len(self._entries) >= self.capacity:
             self.drop(min(self._entries, key=lambda key: self._entries[key].tick))
 

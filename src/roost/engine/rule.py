@@ -87,6 +87,11 @@ class Rule:
         """The first line of its docstring."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
+    @cached_property
+    def depends_on(self) -> tuple[str, ...]:
+        """Its traits and, through the columns it needs, theirs."""
+        return tuple(sorted({*self.traits, *(trait for need in self.needs for trait in need.depends_on)}))
+
     @property
     def rows(self) -> int:
         """How many leading arguments are rows or derived values; the rest are parameters."""

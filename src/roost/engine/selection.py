@@ -111,7 +111,8 @@ class Engine:
         hit = evaluation is not None
         if evaluation is None:
             evaluation = self._new_evaluation(shape)
-        if evaluation.columns_version != self._columns_version:
+        known = evaluation.columns_version == self._columns_version
+        if not known:
             self._find_columns(evaluation)
         evaluation.uses += 1
         view.placing_shape = shape
@@ -129,7 +130,7 @@ class Engine:
         stats = pool.stats
         if hit:
             stats.updated_on_hit += updated
-            if updated:
+            if updated and known:
                 for key in evaluation.column_keys:
                     self.column_pool.get(key)
                     self._column_stats[key[0]].hits += 1
@@ -143,6 +144,7 @@ class Engine:
         """The order of clusters for a shape; brought up to date by the kernel when it is used."""
         ranking = self.rankings.get(shape.cluster_key)
         if ranking is None:
+            self.rankings.expire()
             self.rankings.make_room()
             ranking = np.empty((4, len(self.view.clusters)), np.int64)
             ranking[0], ranking[1], ranking[2] = INVALID, np.arange(ranking.shape[1]), -1
@@ -156,6 +158,7 @@ class Engine:
         return lots.permutation(len(self.view.clusters))
 
     def _new_evaluation(self, shape: Shape) -> Evaluation:
+        self.evaluations.expire()
         self.evaluations.make_room()
         evaluation = Evaluation(self.view, shape)
         self._find_columns(evaluation)
@@ -165,8 +168,9 @@ class Engine:
     def _find_columns(self, evaluation: Evaluation) -> None:
         """Give an evaluation the derived columns of its trait values, shared with every other that has the same."""
         evaluation.column_keys = [
-            (i, *(evaluation.shape.traits[t] for t in column.traits)) for i, column in enumerate(self.rules.columns)
+            (i, *(evaluation.shape.traits[t] for t in column.depends_on)) for i, column in enumerate(self.rules.columns)
         ]
+        self.column_pool.expire()  # now, and not in between: the ones found first must stay until all are found
         slots = []
         for key in evaluation.column_keys:
             slot = self.column_pool.get(key)

@@ -164,12 +164,13 @@ class Zone:
         self.clusters["free"] = self.clusters["capacity"][:, None, :]
         for field in ("generation", "datacenter", "features"):
             self.clusters[field] = self.machines[field][self.clusters["first"]]
-        mixed = np.flatnonzero(self.machines["generation"] != self.clusters["generation"][self.machines["cluster"]])
-        if len(mixed):
-            wrong = self.cluster_names[self.machines["cluster"][mixed[0]]]
-            raise InvalidInput(
-                f"cluster {wrong}", "has machines of several generations", "a cluster is of one generation: split it"
-            )
+        for field in ("generation", "datacenter"):
+            mixed = np.flatnonzero(self.machines[field] != self.clusters[field][self.machines["cluster"]])
+            if len(mixed):
+                wrong = self.cluster_names[self.machines["cluster"][mixed[0]]]
+                raise InvalidInput(
+                    f"cluster {wrong}", f"has machines of several {field}s", f"a cluster is of one {field}: split it"
+                )
         self.clusters["supports"] = self.supported[:, self.clusters["generation"]].T
         for name, types in excluded.items():
             for t in types:
