@@ -1,0 +1,379 @@
+"""The obviously correct allocator: every answer is worked out from nothing, by the rules' own functions, uncompiled.
+
+It remembers only which VM is where and what operators said of machines and clusters. Free resources, owners, sums of
+racks and clusters, keys and derived values are computed again for every question, so nothing can be stale. Slow on
+purpose, and without any code of the engine: of `roost.engine` it takes only what describes a rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roost.engine.rule import Rule
+from roost.engine.ruleset import BoundRule, RuleSet
+from roost.model.request import VM, Constraints
+from roost.model.zone import Zone
+
+READY = 0
+UNIT_FIELD = {"rack": "rack", "cluster": "cluster", "datacenter": "datacenter", "update_domain": "update_domain"}
+COLOCATE = {"": 0, "rack": 1, "cluster": 2, "datacenter": 3}
+JOURNAL = ("revision", "older", "newer")
+FREE = Constraints()
+Key = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A VM on a machine."""
+
+    vm: VM
+    tenant: str
+    machine: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One VM to place. `refused` are the units (of the colocation domain) that were tried and are too small."""
+
+    vm: VM
+    tenant: str
+    constraints: Constraints = FREE
+    remaining: int = 1  # VMs of the request still to place, this one included
+    refused: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Everything about one choice: who is out and why, and how good those who are left are."""
+
+    rules: RuleSet
+    rows: Rows
+    vm: SimpleNamespace
+    cluster_failures: tuple[BoundRule | None, ...]  # by cluster: the first rule that says no
+    failures: tuple[BoundRule | None, ...]  # by machine, its cluster's included
+    scores: Mapping[int, tuple[float, ...]]  # by valid machine: what each preference says
+    keys: Mapping[int, Key]  # by valid machine: the buckets of its preferences
+    cluster_keys: Mapping[int, Key]  # by valid cluster
+    ranked: tuple[int, ...]  # clusters with a valid machine, best first
+
+    @property
+    def valid(self) -> list[int]:
+        """The machines that may have the VM."""
+        return sorted(self.keys)
+
+    @property
+    def chosen(self) -> tuple[int, ...]:
+        """The clusters that are looked at."""
+        return self.ranked[: self.rules.top_clusters]
+
+    @cached_property
+    def candidates(self) -> list[int]:
+        """The valid machines of the chosen clusters, best first."""
+        return sorted(
+            (m for m in self.keys if self.rows.machines[m].cluster in self.chosen), key=lambda m: self.keys[m]
+        )
+
+    @property
+    def best(self) -> frozenset[int]:
+        """The machines that no preference can tell apart from the best."""
+        return frozenset(m for m in self.candidates if self.keys[m] == self.keys[self.candidates[0]])
+
+    def top(self, n: int) -> tuple[frozenset[int], frozenset[int]]:
+        """Of the best n: those that are in for sure, and those that tie for the last places."""
+        if not self.candidates:
+            return frozenset(), frozenset()
+        border = self.keys[self.candidates[:n][-1]]
+        sure = frozenset(m for m in self.candidates if self.keys[m] < border)
+        return sure, frozenset(m for m in self.candidates if self.keys[m] == border)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Plain rows, as rules read them."""
+
+    machines: list[SimpleNamespace]
+    racks: list[SimpleNamespace]
+    clusters: list[SimpleNamespace]
+
+
+@dataclass
+class PlainAllocator:
+    """Knows where VMs are; answers which machine the next one should get."""
+
+    zone: Zone
+    rules: RuleSet
+    residents: dict[str, Resident] = field(default_factory=dict)
+    states: dict[int, int] = field(default_factory=dict)
+    healths: dict[int, int] = field(default_factory=dict)
+    quarantined: set[int] = field(default_factory=set)
+    numbers: dict[str, int] = field(default_factory=dict)
+    _known_constants: dict[tuple[Any, str], tuple[Any, ...]] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------------------------------ bookkeeping
+
+    def place(self, name: str, vm: VM, tenant: str, machine: int) -> None:
+        """Note a VM on a machine."""
+        assert name not in self.residents
+        self.residents[name] = Resident(vm, tenant, machine)
+
+    def remove(self, name: str) -> None:
+        """Note that a VM is gone."""
+        del self.residents[name]
+
+    def homes(self, tenant: str) -> list[int]:
+        """The machine of each of a tenant's VMs."""
+        return [r.machine for r in self.residents.values() if r.tenant == tenant]
+
+    def _number(self, tenant: str) -> int:
+        return self.numbers.setdefault(tenant, len(self.numbers) + 1)
+
+    # ------------------------------------------------------------------------------------------------- rows
+
+    @cached_property
+    def _fixed(self) -> Rows:
+        """What never changes of each row, straight from the zone."""
+
+        def plain(rows: NDArray[np.void], *names: str) -> list[SimpleNamespace]:
+            return [SimpleNamespace(**{name: row[name].tolist() for name in names}) for row in rows]
+
+        place = ("rack", "cluster", "datacenter", "update_domain", "generation", "features", "capacity")
+        return Rows(
+            plain(self.zone.machines, *place, "versions_behind", "failures", "health", "state"),
+            plain(self.zone.racks, "cluster"),
+            plain(self.zone.clusters, "datacenter", "generation", "features", "supports"),
+        )
+
+    def demand(self, vm: VM) -> list[list[int]]:
+        """What a VM takes of each resource, by hardware generation."""
+        per_generation = self.zone.vm_types[self.zone.vm_type(vm.type)].demand
+        none = (0,) * len(self.zone.resources)
+        return [list(per_generation.get(g.name, none)) for g in self.zone.generations]
+
+    def priority(self, vm: VM) -> int:
+        """The band of a VM, 0 for the highest."""
+        return self.zone.bands.index(vm.priority) if vm.priority else 0
+
+    def vm_row(self, vm: VM, tenant: str) -> SimpleNamespace:
+        """A VM as rules read it."""
+        zone = self.zone
+        kind = zone.vm_type(vm.type)
+        needs = {*zone.vm_types[kind].requires, *vm.requires}
+        colocation = _index(vm.colocation, zone.classes)
+        conflicts = zone.conflicts[colocation].tolist() if colocation >= 0 else [0] * max(1, len(zone.classes))
+        return SimpleNamespace(
+            **{trait: vm.traits.get(trait, 0) for trait in self.rules.own_traits},
+            type=kind,
+            demand=self.demand(vm),
+            supported=[int(g.name in zone.vm_types[kind].demand) for g in zone.generations],
+            priority=self.priority(vm),
+            features=sum(1 << i for i, feature in enumerate(zone.features) if feature in needs),
+            isolation=self._number(tenant) if vm.isolated else 0,
+            colocation=colocation,
+            avoids=conflicts,
+            datacenter=_index(vm.datacenter, zone.datacenters),
+            cluster=_index(vm.cluster, zone.cluster_names),
+            generation=_index(vm.generation, [g.name for g in zone.generations]),
+        )
+
+    def rows(self) -> Rows:
+        """Every row as it is now."""
+        on: list[list[Resident]] = [[] for _ in self._fixed.machines]
+        for resident in self.residents.values():
+            on[resident.machine].append(resident)
+        machines = [self._machine(m, on[m]) for m in range(len(on))]
+        racks = [
+            SimpleNamespace(
+                **vars(fixed), **self._sums([m for m in machines if m.rack == r]), first=self._first("rack", r)
+            )
+            for r, fixed in enumerate(self._fixed.racks)
+        ]
+        clusters = [
+            SimpleNamespace(
+                **vars(fixed),
+                **self._sums([m for m in machines if m.cluster == c]),
+                first=self._first("cluster", c),
+                first_rack=min(r for r, rack in enumerate(racks) if rack.cluster == c),
+                racks=sum(rack.cluster == c for rack in racks),
+                index=c,
+                quarantined=int(c in self.quarantined),
+            )
+            for c, fixed in enumerate(self._fixed.clusters)
+        ]
+        return Rows(machines, racks, clusters)
+
+    def _first(self, unit: str, index: int) -> int:
+        return next(m for m, row in enumerate(self._fixed.machines) if getattr(row, unit) == index)
+
+    def _machine(self, m: int, residents: Sequence[Resident]) -> SimpleNamespace:
+        row = SimpleNamespace(**vars(self._fixed.machines[m]))
+        taken = [(self.priority(r.vm), self.demand(r.vm)[row.generation]) for r in residents]
+        row.free = [
+            [total - sum(need[i] for band, need in taken if band <= b) for i, total in enumerate(row.capacity)]
+            for b in range(len(self.zone.bands))
+        ]
+        row.vms = len(residents)
+        row.owner = max((self._number(r.tenant) for r in residents if r.vm.isolated), default=0)
+        row.classes = [sum(r.vm.colocation == name for r in residents) for name in self.zone.classes] or [0]
+        row.state = self.states.get(m, row.state)
+        row.health = self.healths.get(m, row.health)
+        return row
+
+    def _sums(self, machines: Sequence[SimpleNamespace]) -> dict[str, Any]:
+        ready = [m for m in machines if m.state == READY]
+        resources, bands = range(len(self.zone.resources)), range(len(self.zone.bands))
+        lowest = bands[-1]
+        return {
+            "capacity": [sum(m.capacity[r] for m in machines) for r in resources],
+            "used": [sum(m.capacity[r] - m.free[lowest][r] for m in machines) for r in resources],
+            "free": [[sum(m.free[b][r] for m in ready) for r in resources] for b in bands],
+            "machines": len(machines),
+            "vms": sum(m.vms for m in machines),
+            "empty": sum(m.vms == 0 for m in ready),
+        }
+
+    # --------------------------------------------------------------------------------------------- deciding
+
+    def answer(self, wish: Wish, lots: Sequence[int]) -> Answer:
+        """What should come of a wish now. `lots` says how ties between clusters fall."""
+        rules, rows, vm = self.rules, self.rows(), self.vm_row(wish.vm, wish.tenant)
+        cluster_failures = tuple(
+            self._first_failure(rules.cluster_validators, cluster, vm) for cluster in rows.clusters
+        )
+        tenant = self._tenant(wish, rows)
+        failures = tuple(
+            cluster_failures[machine.cluster]
+            or self._first_failure(rules.validators, machine, vm)
+            or self._tenant_failure(tenant, machine, m, wish, rows)
+            for m, machine in enumerate(rows.machines)
+        )
+        valid = [m for m, failure in enumerate(failures) if failure is None]
+        scores = {m: self._scores(rows, m, vm) for m in valid}
+        cluster_keys = {
+            c: tuple(_bucket(self._ask(b, cluster, vm), b.levels) for b in rules.cluster_preferences)
+            for c, cluster in enumerate(rows.clusters)
+            if cluster_failures[c] is None
+        }
+        feasible = {rows.machines[m].cluster for m in valid}
+        return Answer(
+            rules=rules,
+            rows=rows,
+            vm=vm,
+            cluster_failures=cluster_failures,
+            failures=failures,
+            scores=scores,
+            keys={
+                m: tuple(_bucket(s, b.levels) for s, b in zip(scores[m], rules.preferences, strict=True)) for m in valid
+            },
+            cluster_keys=cluster_keys,
+            ranked=tuple(sorted(feasible, key=lambda c: (cluster_keys[c], lots[c]))),
+        )
+
+    def _first_failure(
+        self, validators: Sequence[BoundRule], row: SimpleNamespace, vm: SimpleNamespace
+    ) -> BoundRule | None:
+        return next((bound for bound in validators if not self._ask(bound, row, vm)), None)
+
+    def _scores(self, rows: Rows, m: int, vm: SimpleNamespace) -> tuple[float, ...]:
+        machine = rows.machines[m]
+        return tuple(
+            self._ask(bound, rows.racks[machine.rack] if bound.rule.scope == "rack" else machine, vm)
+            for bound in self.rules.preferences
+        )
+
+    def _ask(self, bound: BoundRule, row: SimpleNamespace, vm: SimpleNamespace) -> Any:
+        facts = [self._fact(need, row, vm) for need in bound.rule.needs]
+        return bound.rule.function(row, vm, *facts, *self._constants(bound))
+
+    def _fact(self, column: Rule, row: SimpleNamespace, vm: SimpleNamespace) -> float:
+        """What a derived column holds for a machine, worked out on the spot."""
+        return float(self._ask(BoundRule(column), row, vm))
+
+    def _constants(self, bound: BoundRule) -> tuple[Any, ...]:
+        """A rule's parameters, which never change; asking for them is slow."""
+        key = (bound.rule.function, repr(bound.parameters))
+        if key not in self._known_constants:
+            self._known_constants[key] = bound.constants(self.zone)
+        return self._known_constants[key]
+
+    def _tenant(self, wish: Wish, rows: Rows) -> SimpleNamespace:
+        homes = [rows.machines[m] for m in self.homes(wish.tenant)]
+        row: dict[str, int] = {name: getattr(wish.constraints, name) for name in Constraints.__struct_fields__}
+        row["colocate"] = COLOCATE[wish.constraints.colocate]
+        row |= {"placed": len(homes), "remaining": wish.remaining}
+        for unit in ("rack", "update_domain"):
+            held = Counter(getattr(home, unit) for home in homes).values()
+            row |= {f"{unit}s": len(held), f"least_in_{unit}": min(held, default=0)}
+            row[f"most_in_{unit}"] = max(held, default=0)
+        return SimpleNamespace(**row)
+
+    def _tenant_failure(
+        self, tenant: SimpleNamespace, machine: SimpleNamespace, m: int, wish: Wish, rows: Rows
+    ) -> BoundRule | None:
+        homes = self.homes(wish.tenant)
+        for bound in self.rules.tenant_rules:
+            unit = UNIT_FIELD.get(bound.rule.domain)
+            if unit is None:
+                tenant.here = sum(home == m for home in homes)
+            else:
+                tenant.here = sum(getattr(rows.machines[home], unit) == getattr(machine, unit) for home in homes)
+            if not bound.rule.function(tenant, *self._constants(bound)):
+                return bound
+            if unit == wish.constraints.colocate and getattr(machine, unit) in wish.refused:
+                return bound
+        return None
+
+    # --------------------------------------------------------------------------------------------- checking
+
+    def over_capacity(self) -> list[str]:
+        """Machines that hold more of something than they have, in any band."""
+        return [
+            f"{self.zone.machine_names[m]} has {band} free"
+            for m, row in enumerate(self.rows().machines)
+            for band in row.free
+            if min(band) < 0
+        ]
+
+    def disagreements(
+        self, machines: NDArray[np.void], racks: NDArray[np.void], clusters: NDArray[np.void]
+    ) -> list[str]:
+        """Where an engine's rows differ from what the VMs make of the zone. Owners are compared by who shares one."""
+        rows, found = self.rows(), []
+        for kind, mine, theirs in (("machine", rows.machines, machines), ("rack", rows.racks, racks),
+                                   ("cluster", rows.clusters, clusters)):  # fmt: skip
+            for name in theirs.dtype.names or ():
+                if name in JOURNAL:
+                    continue
+                values = theirs[name].tolist()
+                expected = [getattr(row, name) for row in mine]
+                if name == "owner":
+                    values, expected = _partition(values), _partition(expected)
+                found += [
+                    f"{kind} {i}: {name} is {value}, not {wanted}"
+                    for i, (value, wanted) in enumerate(zip(values, expected, strict=True))
+                    if value != wanted
+                ]
+        return found
+
+
+def _index(name: str, known: Sequence[str]) -> int:
+    return list(known).index(name) if name else -1
+
+
+def _bucket(score: float, levels: int) -> int:
+    assert -1e-9 <= score <= 1 + 1e-9, f"a score of {score}"
+    return min(levels, max(0, math.ceil(score * levels)))
+
+
+def _partition(owners: Sequence[int]) -> list[int]:
+    """Owners renumbered in order of appearance, 0 for none."""
+    order = {0: 0}
+    return [order.setdefault(owner, len(order)) for owner in owners]

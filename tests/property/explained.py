@@ -1,0 +1,137 @@
+"""What an explanation must say, worked out from the oracle's answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from roost.agent.allocator import Allocator
+from roost.engine.explain import CANDIDATES, Explanation, WhyNot
+from roost.engine.ruleset import BoundRule
+from roost.model.request import Constraints, Request
+from roost.model.rows import MachineState
+from tests.oracle.plain import Answer, Key
+from tests.property.world import World
+
+Funnel = list[tuple[str, str, str, int, int]]
+
+
+def funnel(answer: Answer) -> Funnel:
+    """Every rule in order: how many clusters or machines entered, how many it kept."""
+    rules, stages = answer.rules, []
+    left = list(range(len(answer.rows.clusters)))
+    for bound in rules.cluster_validators:
+        kept = [c for c in left if answer.cluster_failures[c] is not bound]
+        stages.append((bound.rule.name, "validator", "cluster", len(left), len(kept)))
+        left = kept
+    left = [m for m, row in enumerate(answer.rows.machines) if answer.cluster_failures[row.cluster] is None]
+    for bound in (*rules.validators, *rules.tenant_rules):
+        kept = [m for m in left if answer.failures[m] is not bound]
+        kind = "tenant" if bound.rule.kind == "tenant" else "validator"
+        stages.append((bound.rule.name, kind, "machine", len(left), len(kept)))
+        left = kept
+    kept = answer.candidates
+    stages.append((f"best {rules.top_clusters} clusters", "selection", "machine", len(left), len(kept)))
+    for i, bound in enumerate(rules.preferences):
+        left = kept
+        lowest = min((answer.keys[m][i] for m in left), default=0)
+        kept = [m for m in left if answer.keys[m][i] == lowest]
+        stages.append((bound.rule.name, "preference", "machine", len(left), len(kept)))
+    return stages
+
+
+def reasons(world: World, answer: Answer) -> Counter[tuple[str, str]]:
+    """How many machines each rule refuses first, and the words for it."""
+    refused = ((m, bound) for m, bound in enumerate(answer.failures) if bound is not None)
+    return Counter((bound.rule.name, reason(world, bound, answer.rows.machines[m], answer.vm)) for m, bound in refused)
+
+
+def reason(world: World, bound: BoundRule, machine: SimpleNamespace, vm: SimpleNamespace) -> str:
+    """What people are told when a rule refuses a machine."""
+    if bound.rule.detail is None:
+        return bound.rule.reason
+    detail = bound.rule.detail(machine, vm)
+    words = {"insufficient {resource}": [r.name for r in world.zone.resources],
+             "machine {state}": [s.name.lower() for s in MachineState]}[bound.rule.reason]  # fmt: skip
+    return bound.rule.reason.format(resource=words[detail], state=words[detail])
+
+
+def first_difference(rules: Sequence[BoundRule], a: Key, b: Key) -> str | None:
+    """The first preference in which two keys differ."""
+    return next((bound.rule.name for bound, x, y in zip(rules, a, b, strict=True) if x != y), None)
+
+
+def check_explanation(world: World, found: Explanation, answer: Answer, machine: int | None) -> None:
+    """An explanation says what the oracle knows, of the machine that was chosen or of why none was."""
+    names, rules = world.zone.machine_names, answer.rules
+    assert found.machines == len(names)
+    assert found.valid == len(answer.valid)
+    assert [(s.rule, s.kind, s.level, s.entered, s.kept) for s in found.funnel] == funnel(answer)
+    assert Counter({(r.rule, r.text): r.machines for r in found.reasons}) == reasons(world, answer)
+    assert len({(r.rule, r.text) for r in found.reasons}) == len(found.reasons)
+    assert sum(r.machines for r in found.reasons) + found.valid == len(names)
+    if machine is None:
+        assert (found.machine, found.candidates, found.tied, found.decided_by) == (None, (), 0, None)
+        return
+    assert found.machine == names[machine] == found.candidates[0].machine
+    assert found.failure is None
+    assert found.tied == len(answer.best)
+    best = answer.keys[machine]
+    worse = [answer.keys[m] for m in answer.candidates if answer.keys[m] > best]
+    assert found.decided_by == (first_difference(rules.preferences, best, min(worse)) if worse else None)
+    listed = [world.zone.machine(c.machine) for c in found.candidates]
+    others = [m for m in answer.candidates if m not in answer.best] or sorted(answer.best - {machine})
+    assert listed[0] == machine
+    assert len(set(listed)) == len(listed) == 1 + min(CANDIDATES - 1, len(others))
+    assert [answer.keys[m] for m in listed[1:]] == [answer.keys[m] for m in others][: len(listed) - 1]
+    for m, candidate in zip(listed, found.candidates, strict=True):
+        assert [s.rule for s in candidate.scores] == [b.rule.name for b in rules.preferences]
+        assert tuple(s.score for s in candidate.scores) == answer.scores[m]
+        assert tuple(s.bucket for s in candidate.scores) == answer.keys[m]
+
+
+def check_why_not(world: World, found: WhyNot, answer: Answer, chosen: int | None, machine: int) -> None:
+    """Each machine but the chosen one is out for the reason that the oracle finds first."""
+    names, rules = world.zone.machine_names, answer.rules
+    assert found.machine == names[machine]
+    assert found.winner == (names[chosen] if chosen is not None else None)
+    failure, cluster = answer.failures[machine], answer.rows.machines[machine].cluster
+    if machine == chosen:
+        assert (found.verdict, found.rule) == ("chosen", None)
+    elif failure is not None:
+        assert (found.verdict, found.rule) == ("refused", failure.rule.name)
+        assert found.reason == reason(world, failure, answer.rows.machines[machine], answer.vm)
+    elif cluster not in answer.chosen:
+        last = answer.cluster_keys[answer.chosen[-1]]
+        by = first_difference(rules.cluster_preferences, last, answer.cluster_keys[cluster])
+        assert (found.verdict, found.rule) == ("cluster_not_selected", by)
+        assert world.zone.cluster_names[cluster] in found.reason
+    else:
+        assert chosen is not None
+        lost_by = first_difference(rules.preferences, answer.keys[chosen], answer.keys[machine])
+        assert (found.verdict, found.rule) == ("lost" if lost_by else "drawn", lost_by)
+
+
+def apply(remedy: Any, allocator: Allocator, request: Request) -> Request:
+    """Do what a remedy says, to the allocator or to the request."""
+    if remedy.kind == "free":
+        for name in remedy.vms:
+            assert allocator.zone.machine_names[allocator.vms[name].machine] == remedy.machine
+            allocator.release(name)
+        return request
+    if remedy.kind == "pin":
+        (pin,) = (p for p in ("datacenter", "cluster", "generation") if f"any {p}," in remedy.text)
+        return msgspec.structs.replace(
+            request, vms=tuple(msgspec.structs.replace(vm, **{pin: ""}) for vm in request.vms)
+        )
+    (name,) = (n for n in Constraints.__struct_fields__ if f"drop the constraint {n} = " in remedy.text)
+    nothing: Any = "" if name == "colocate" else 0
+    if tenant := allocator.tenants.get(request.tenant):
+        tenant.constraints = msgspec.structs.replace(tenant.constraints, **{name: nothing})
+        return request
+    assert request.constraints is not None
+    return msgspec.structs.replace(request, constraints=msgspec.structs.replace(request.constraints, **{name: nothing}))

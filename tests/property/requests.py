@@ -1,0 +1,73 @@
+"""Requests of all kinds, as Hypothesis strategies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from roost.model.request import VM, Constraints
+from roost.model.zone import Zone
+from tests.property.zones import ClusterPlan, Shape
+
+rarely = st.integers(0, 5).map(lambda n: n == 5)
+
+
+def layouts(shape: Shape, clusters: int = 4, racks: int = 3, machines: int = 3) -> st.SearchStrategy[Any]:
+    """Up to so many clusters, racks in each and machines in those."""
+    features = sorted(
+        {f for g in shape.generations for f in g.features} | {f for t in shape.vm_types for f in t.requires}
+    )
+    plan = st.builds(
+        ClusterPlan,
+        generation=st.integers(0, len(shape.generations) - 1),
+        datacenter=st.integers(0, 2),
+        racks=st.lists(st.integers(1, machines), min_size=1, max_size=racks).map(tuple),
+        features=st.lists(st.sampled_from(features), max_size=1).map(tuple) if features else st.just(()),
+        excluded=st.lists(st.sampled_from(shape.asked), max_size=1).map(tuple),
+    )
+    return st.lists(plan, min_size=1, max_size=clusters).map(tuple)
+
+
+@st.composite
+def vms(draw: st.DrawFn, shape: Shape, zone: Zone, traits: bool = False) -> VM:
+    """A VM, usually without much ado."""
+
+    def sometimes(names: Any) -> str:
+        return str(draw(st.sampled_from(list(names)))) if names and draw(rarely) else ""
+
+    own = st.fixed_dictionaries({"x": st.integers(-2, 3), "y": st.integers(0, 2)})
+    return VM(
+        type=draw(st.sampled_from(shape.asked)),
+        priority=draw(st.sampled_from(("", *zone.bands))),
+        isolated=draw(rarely),
+        colocation=draw(st.sampled_from(("", "", *zone.classes))),
+        requires=tuple(filter(None, (sometimes(zone.features),))),
+        datacenter=sometimes(zone.datacenters),
+        cluster=sometimes(zone.cluster_names),
+        generation=sometimes(g.name for g in zone.generations),
+        traits=draw(own) if traits else {},
+    )
+
+
+@st.composite
+def gangs(draw: st.DrawFn, shape: Shape, zone: Zone, traits: bool = False, most: int = 6) -> tuple[VM, ...]:
+    """Several VMs, often all alike."""
+    if draw(st.booleans()):
+        return (draw(vms(shape, zone, traits)),) * draw(st.integers(1, most))
+    return tuple(draw(st.lists(vms(shape, zone, traits), min_size=1, max_size=most)))
+
+
+@st.composite
+def constraints(draw: st.DrawFn) -> Constraints | None:
+    """None, or any that make sense together."""
+    names = draw(st.lists(st.sampled_from(Constraints.__struct_fields__), max_size=3, unique=True))
+    values: dict[str, Any] = {
+        name: draw(st.sampled_from(("rack", "cluster", "datacenter")) if name == "colocate" else st.integers(1, 3))
+        for name in names
+    }
+    if values.get("colocate") == "rack":
+        values.pop("min_fault_domains", None)
+    if "max_fault_domains" in values and "min_fault_domains" in values:
+        values["max_fault_domains"] = max(values["max_fault_domains"], values["min_fault_domains"])
+    return Constraints(**values) if values else None

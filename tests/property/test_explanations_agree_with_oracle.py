@@ -1,0 +1,206 @@
+"""Every number and name in an explanation is what slow and obvious code finds, whether asked for before or after."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roost.agent.allocator import Allocator
+from roost.engine.explain import Explanation
+from roost.model.errors import InvalidInput
+from roost.model.request import Request
+from roost.model.rows import MachineState
+from tests.oracle.plain import PlainAllocator, Wish
+from tests.property.effort import examples
+from tests.property.explained import apply, check_explanation, check_why_not
+from tests.property.requests import constraints, gangs, layouts
+from tests.property.world import Checked, World
+from tests.property.zones import COLUMNS, MIDDLE, STANDARD, TINY, Shape, build, policy
+
+TRIED: tuple[tuple[Shape, str], ...] = (
+    (STANDARD, "default"),
+    (STANDARD, "dense"),
+    (STANDARD, "spread"),
+    (STANDARD, "fast"),
+    (TINY, MIDDLE),
+    (TINY, COLUMNS),
+)
+each_policy = pytest.mark.parametrize(("shape", "rules"), TRIED, ids=[policy(rules).name for _, rules in TRIED])
+
+
+def used_world(data: st.DataObject, shape: Shape, rules: str, steps: int = 12) -> World:
+    """A zone with a past: requests, releases, and what operators do."""
+    zone = build(shape, data.draw(layouts(shape)), data.draw(st.none() | st.integers(0, 3)))
+    world = World(zone, policy(rules), data.draw(st.integers(0, 3)))
+    for step in range(data.draw(st.integers(0, steps))):
+        happens: str = data.draw(
+            st.sampled_from(("request", "request", "request", "release", "state", "health", "close"))
+        )
+        which = data.draw(st.integers(0, 99))
+        if happens == "request":
+            world.allocate(any_request(data, world, shape, f"t{step}"))
+        elif happens == "release" and world.allocator.vms:
+            names = sorted(world.allocator.vms)
+            world.release(names[which % len(names)])
+        elif happens == "state":
+            world.set_state(which % len(zone.machines), data.draw(st.sampled_from(MachineState)))
+        elif happens == "health":
+            world.set_health(which % len(zone.machines), data.draw(st.sampled_from((0, 29, 50, 100))))
+        elif happens == "close":
+            world.quarantine(which % len(zone.clusters), which % 3 == 0)
+    return world
+
+
+def any_request(data: st.DataObject, world: World, shape: Shape, tenant: str) -> Request:
+    """A request of a new tenant, or the scale-out of one that is there."""
+    traits = "x" in world.allocator.policy.rules.own_traits
+    gang = data.draw(gangs(shape, world.zone, traits, most=4))
+    known = data.draw(st.sampled_from(("", "", *sorted(world.allocator.tenants))))
+    if known:
+        return Request(known, gang)
+    return Request(tenant, gang, data.draw(constraints()))
+
+
+def without_remedies(explanation: Explanation) -> Explanation:
+    """What must not depend on when it is asked."""
+    return replace(explanation, remedies=())
+
+
+def explained_vm(checked: Checked) -> tuple[int, int]:
+    """The VM that is explained unless another is asked for, and when its turn was."""
+    trial = checked.decision.trial
+    vm = trial.failed_vm if trial.failed_vm is not None else 0
+    return vm, trial.order.index(vm)
+
+
+@each_policy
+@given(data=st.data())
+@settings(max_examples=examples(25))
+def test_an_explanation_foretells_the_decision_and_says_what_the_oracle_says(
+    shape: Shape, rules: str, data: st.DataObject
+) -> None:
+    world = used_world(data, shape, rules)
+    request = any_request(data, world, shape, "asks")
+    foretold = {i: explain_or_none(world.allocator, request, i) for i in range(len(request.vms))}
+    default = world.allocator.explain(request)
+    reasons_against = [world.allocator.why_not(request, name) for name in world.zone.machine_names]
+    checked = world.allocate(request)
+    order, final = checked.decision.trial.order, checked.final
+    for at, i in enumerate(order):
+        explanation = foretold[i]
+        if at >= len(final.answers):
+            assert explanation is None, "a VM that was never tried was explained"
+            continue
+        assert explanation is not None
+        assert (explanation.vm, explanation.vm_type) == (i, request.vms[i].type)
+        check_explanation(world, explanation, final.answers[at], dict(enumerate(final.machines)).get(at))
+    vm, at = explained_vm(checked)
+    explained = foretold[vm]
+    assert explained is not None
+    assert without_remedies(default) == without_remedies(explained)
+    assert without_remedies(checked.decision.explanation) == without_remedies(default)
+    chosen = final.machines[at] if at < len(final.machines) else None
+    for m, found in enumerate(reasons_against):
+        check_why_not(world, found, final.answers[at], chosen, m)
+    world.check()
+
+
+def explain_or_none(allocator: Allocator, request: Request, vm: int) -> Explanation | None:
+    """The explanation of one VM, None if an earlier one finds no machine."""
+    try:
+        return allocator.explain(request, vm)
+    except InvalidInput:
+        return None
+
+
+@each_policy
+@given(data=st.data())
+@settings(max_examples=examples(12))
+def test_a_decision_explained_later_is_explained_as_it_would_have_been_at_once(
+    shape: Shape, rules: str, data: st.DataObject
+) -> None:
+    world = used_world(data, shape, rules, steps=5)
+    made = []
+    for i in range(data.draw(st.integers(1, 8))):
+        decision = world.allocate(any_request(data, world, shape, f"late{i}")).decision
+        made.append((decision, without_remedies(decision.explanation)))
+        which = data.draw(st.integers(0, 99))
+        if which % 4 == 0 and world.allocator.vms:
+            world.release(sorted(world.allocator.vms)[which % len(world.allocator.vms)])
+        if which % 4 == 1:
+            world.set_state(which % len(world.zone.machines), MachineState(which // 4 % 4))
+        if which % 4 == 2:
+            world.set_health(which % len(world.zone.machines), which)
+        if which % 4 == 3:
+            world.quarantine(which % len(world.zone.clusters), which % 2 == 0)
+    for decision, at_once in made:
+        assert without_remedies(decision.explanation) == at_once
+    world.check()
+
+
+# ------------------------------------------------------------------------------------------------------ refusals
+
+
+def empty_zone_has_a_place(world: World, request: Request, vm: int) -> bool:
+    """Whether the zone would take one VM, alone and free of constraints, if nothing ran and nothing was worn."""
+    fresh = PlainAllocator(world.zone, world.oracle.rules)
+    fresh.healths = dict.fromkeys(range(len(world.zone.machines)), 100)
+    answer = fresh.answer(Wish(request.vms[vm], request.tenant), range(len(world.zone.clusters)))
+    return bool(answer.valid)
+
+
+def check_failure(world: World, request: Request, checked: Checked) -> None:
+    """The one word for a refusal is true of it."""
+    found, (vm, at) = checked.decision.explanation, explained_vm(checked)
+    answer = checked.final.answers[at]
+    refused_by_tenant = [m for m, bound in enumerate(answer.failures) if bound and bound.rule.kind == "tenant"]
+    needs = [answer.vm.demand[row.generation] for row in answer.rows.machines]
+    open_ready = [
+        m
+        for m, row in enumerate(answer.rows.machines)
+        if answer.cluster_failures[row.cluster] is None and row.state == MachineState.READY
+    ]
+    has_room = [
+        m for m in open_ready if all(f >= n for f, n in zip(answer.rows.machines[m].free[-1], needs[m], strict=True))
+    ]
+    assert (found.failure == "tenant_constraint") == bool(refused_by_tenant)
+    if found.failure in ("no_capacity", "fragmented"):
+        assert empty_zone_has_a_place(world, request, vm)
+    if found.failure == "mistake":
+        assert not empty_zone_has_a_place(world, request, vm)
+    if found.failure == "fragmented":
+        sums = [sum(answer.rows.machines[m].free[-1][r] for m in open_ready) for r in range(len(world.zone.resources))]
+        assert all(total >= min(needs[m][r] for m in open_ready) for r, total in enumerate(sums))
+        assert has_room == [], "a single machine has room, so it is not fragmentation that is in the way"
+
+
+@each_policy
+@given(data=st.data())
+@settings(max_examples=examples(25))
+def test_the_word_for_a_refusal_is_true(shape: Shape, rules: str, data: st.DataObject) -> None:
+    world = used_world(data, shape, rules)
+    for i in range(3):
+        request = any_request(data, world, shape, f"asks{i}")
+        checked = world.allocate(request)
+        if not checked.decision.ok:
+            check_failure(world, request, checked)
+
+
+@each_policy
+@given(data=st.data())
+@settings(max_examples=examples(25))
+def test_a_remedy_makes_the_request_fit(shape: Shape, rules: str, data: st.DataObject) -> None:
+    world = used_world(data, shape, rules)
+    for i in range(3):
+        request = any_request(data, world, shape, f"asks{i}")
+        decision = world.allocate(request).decision
+        if decision.ok:
+            continue
+        for remedy in decision.explanation.remedies:
+            other = world.replayed()
+            wanted = apply(remedy, other, request)
+            assert other.allocate(wanted).ok, f"refused although we would {remedy}"
+            other.check_invariants()

@@ -1,0 +1,275 @@
+"""An allocator under test, an oracle that checks its every choice, and a twin that must decide the same.
+
+The twin has the same zone, policy and seed, but caches of the usual size; it never refreshes them, never explains and
+knows no time. Whatever the caches do, and whoever asks for explanations, decisions must not depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roost.agent.allocator import Allocator
+from roost.agent.decision import Decision
+from roost.engine.selection import Assignment, CacheLimits
+from roost.engine.shape import Shape
+from roost.model.request import Constraints, Request
+from roost.model.rows import MachineState
+from roost.model.zone import Zone
+from roost.rules.policy import Policy
+from tests.oracle.plain import FREE, JOURNAL, Answer, PlainAllocator, Wish
+
+SMALL = CacheLimits(evaluations=2, rankings=2, columns=2, max_idle=100.0)
+
+
+class Clock:
+    """Time that passes only when told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One pass over the VMs of a request, as the oracle saw it."""
+
+    answers: tuple[Answer, ...]  # in the order of placing
+    machines: tuple[int, ...]
+    refused: frozenset[int]  # units it was not allowed to start in
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A decision that the oracle agrees with, and how it came about."""
+
+    decision: Decision
+    attempts: tuple[Attempt, ...]
+
+    @property
+    def final(self) -> Attempt:
+        """The attempt that the decision tells of: the one that worked, or the first that got furthest."""
+        if self.decision.ok:
+            return self.attempts[-1]
+        return max(self.attempts, key=lambda a: len(a.machines))
+
+
+class World:
+    """Does everything to an allocator and its twin, and checks it."""
+
+    def __init__(self, zone: Zone, policy: Policy, seed: int = 0, limits: CacheLimits | None = SMALL) -> None:
+        self.zone, self.seed, self.clock = zone, seed, Clock()
+        self.first_policy = policy
+        self.allocator = Allocator(zone, policy, seed, limits=limits, clock=self.clock)
+        self.twin = Allocator(zone, policy, seed, clock=lambda: 0.0)
+        self.oracle = PlainAllocator(zone, policy.rules)
+        self.history: list[Callable[[Allocator], Any]] = []
+        self._assigned: list[Assignment] = []
+        self._listen()
+
+    def _listen(self) -> None:
+        """Note every choice that the engine makes."""
+        engine = self.allocator.engine
+        choose = engine.assign
+
+        def assign(shape: Shape, top: int = 1) -> Assignment:
+            self._assigned.append(choose(shape, top))
+            return self._assigned[-1]
+
+        engine.assign = assign  # type: ignore[method-assign]
+
+    def replayed(self) -> Allocator:
+        """Another allocator to which the same was done, from the beginning."""
+        other = Allocator(self.zone, self.first_policy, self.seed, clock=lambda: 0.0)
+        for step in self.history:
+            step(other)
+        return other
+
+    def both(self, step: Callable[[Allocator], Any]) -> None:
+        """Do the same to the allocator and its twin."""
+        self.history.append(step)
+        step(self.allocator)
+        step(self.twin)
+
+    # -------------------------------------------------------------------------------------------- placing
+
+    def allocate(self, request: Request) -> Checked:
+        """Place a request, and check every choice on the way, what stays, and that the twin does the same."""
+        known = self.allocator.tenants.get(request.tenant)
+        constraints = known.constraints if known else (request.constraints or FREE)
+        before = self.rows()
+        self._assigned.clear()
+        decision = self.allocator.allocate(request)
+        self.history.append(lambda allocator: allocator.allocate(request))
+        attempts = self._check_attempts(request, constraints, decision)
+        checked = Checked(decision, attempts)
+        assert decision.constraints == constraints
+        assert decision.trial.machines == checked.final.machines
+        same = self.twin.allocate(request)
+        assert (decision.ok, decision.placements, decision.trial.machines) == (
+            same.ok,
+            same.placements,
+            same.trial.machines,
+        ), "the twin decided otherwise"
+        if decision.ok:
+            self._keep(request, decision)
+        else:
+            assert decision.placements == ()
+            assert changed(before, self.rows()) == [], "a refused request left a trace"
+        return checked
+
+    def _keep(self, request: Request, decision: Decision) -> None:
+        assert len(decision.placements) == len(request.vms)
+        for vm, placement in zip(request.vms, decision.placements, strict=True):
+            assert placement.type == vm.type
+            self.oracle.place(placement.vm, vm, request.tenant, self.zone.machine(placement.machine))
+        by_order = [self.zone.machine(decision.placements[i].machine) for i in decision.trial.order]
+        assert by_order == list(decision.trial.machines)
+
+    def _check_attempts(self, request: Request, constraints: Constraints, decision: Decision) -> tuple[Attempt, ...]:
+        """Go through the engine's choices one by one; units of colocation that were too small are out afterwards."""
+        order, homes = decision.trial.order, self.oracle.homes(request.tenant)
+        assert sorted(order) == list(range(len(request.vms)))
+        assigned, attempts, refused = list(self._assigned), [], frozenset[int]()
+        while True:
+            attempt = self._check_attempt(request, constraints, order, assigned, refused)
+            attempts.append(attempt)
+            del assigned[: min(len(order), len(attempt.machines) + 1)]
+            whole = len(attempt.machines) == len(order)
+            if whole or not (constraints.colocate and not homes and attempt.machines):
+                break
+            refused |= {self.unit(attempt.machines[0], constraints.colocate)}
+        assert assigned == [], "the engine went on choosing"
+        assert decision.ok == whole
+        return tuple(attempts)
+
+    def _check_attempt(
+        self,
+        request: Request,
+        constraints: Constraints,
+        order: Sequence[int],
+        assigned: Sequence[Assignment],
+        refused: frozenset[int],
+    ) -> Attempt:
+        answers, machines = [], []
+        for at, i in enumerate(order):
+            wish = Wish(request.vms[i], request.tenant, constraints, len(order) - at, refused)
+            answer = self.answer(wish)
+            answers.append(answer)
+            self._check_choice(answer, assigned[at], constraints)
+            if assigned[at].machine < 0:
+                break
+            machines.append(assigned[at].machine)
+            self.oracle.place(f"attempt {at}", request.vms[i], request.tenant, assigned[at].machine)
+        for at in range(len(machines)):
+            self.oracle.remove(f"attempt {at}")
+        return Attempt(tuple(answers), tuple(machines), refused)
+
+    def _check_choice(self, answer: Answer, assigned: Assignment, constraints: Constraints) -> None:
+        names = self.zone.machine_names
+        if assigned.machine < 0:
+            assert answer.valid == [], f"refused, although {names[answer.valid[0]]} is valid"
+            return
+        m = assigned.machine
+        failure = answer.failures[m]
+        assert failure is None, f"{names[m]} was chosen against a rule"
+        assert m in answer.best, f"{names[m]} was chosen, best are {[names[b] for b in sorted(answer.best)]}"
+        assert assigned.clusters == len(answer.chosen)
+        assert assigned.tied >= len(answer.best) if constraints.named else assigned.tied == len(answer.best)
+
+    def answer(self, wish: Wish) -> Answer:
+        """The oracle's answer; ties between clusters fall as the engine says they do."""
+        shape = self.allocator.shapes.of(wish.vm, 0)
+        return self.oracle.answer(wish, self.allocator.engine.cluster_lots(shape).tolist())
+
+    def unit(self, machine: int, domain: str) -> int:
+        """The unit of a domain that holds a machine."""
+        return int(self.zone.machines[machine][domain])
+
+    # ------------------------------------------------------------------------------------------- changing
+
+    def release(self, name: str) -> None:
+        """Take a VM away."""
+        self.both(lambda a: a.release(name))
+        self.oracle.remove(name)
+
+    def set_state(self, machine: int, state: MachineState) -> None:
+        """An operator changes a machine's state."""
+        self.both(lambda a: a.set_machine_state(self.zone.machine_names[machine], state.name.lower()))
+        self.oracle.states[machine] = int(state)
+
+    def set_health(self, machine: int, health: int) -> None:
+        """An operator says how healthy a machine is."""
+        self.both(lambda a: a.set_machine_health(self.zone.machine_names[machine], health))
+        self.oracle.healths[machine] = health
+
+    def quarantine(self, cluster: int, quarantined: bool) -> None:
+        """An operator closes a cluster, or opens it."""
+        self.both(lambda a: a.quarantine_cluster(self.zone.cluster_names[cluster], quarantined))
+        (self.oracle.quarantined.add if quarantined else self.oracle.quarantined.discard)(cluster)
+
+    def switch_policy(self, policy: Policy) -> None:
+        """Decide by other rules from now on."""
+        self.both(lambda a: a.switch_policy(policy))
+        self.oracle.rules = policy.rules
+        self._listen()
+
+    def draw_top(self, wish: Wish, top: int) -> None:
+        """Draw among the best few, for nobody: the VM is taken away at once."""
+        homes = tuple(self.oracle.homes(wish.tenant))
+        answer = self.answer(wish)
+
+        def draw(allocator: Allocator) -> Assignment:
+            engine = allocator.engine
+            number = allocator.tenants[wish.tenant].number if wish.tenant in allocator.tenants else 99_999
+            shape = allocator.shapes.of(wish.vm, number)
+            engine.desk.open(wish.constraints, homes, wish.remaining)
+            assigned = engine.assign(shape, top)
+            engine.desk.close()
+            if assigned.machine >= 0:
+                allocator.view.remove(assigned.machine, shape)
+            return assigned
+
+        self.history.append(draw)
+        mine, twins = draw(self.allocator), draw(self.twin)
+        assert (mine.machine, mine.tied) == (twins.machine, twins.tied)
+        sure, border = answer.top(top)
+        if mine.machine < 0:
+            assert answer.valid == []
+        else:
+            assert mine.machine in sure | border
+            assert mine.tied >= min(top, len(answer.candidates))
+            assert mine.tied <= top
+
+    # ------------------------------------------------------------------------------------------- checking
+
+    def rows(self) -> list[NDArray[np.void]]:
+        """A copy of the allocator's rows."""
+        view = self.allocator.view
+        return [view.machines.copy(), view.racks.copy(), view.clusters.copy()]
+
+    def check(self) -> None:
+        """The rows are what the VMs make of them, by the oracle's sums and by the allocator's own."""
+        view = self.allocator.view
+        assert self.oracle.disagreements(view.machines, view.racks, view.clusters) == []
+        assert self.oracle.over_capacity() == []
+        self.allocator.check_invariants()
+        assert changed(self.rows(), [self.twin.view.machines, self.twin.view.racks, self.twin.view.clusters]) == []
+        assert set(self.allocator.vms) == set(self.oracle.residents)
+        assert set(self.allocator.tenants) == {r.tenant for r in self.oracle.residents.values()}
+
+
+def changed(before: Sequence[NDArray[np.void]], after: Sequence[NDArray[np.void]]) -> list[str]:
+    """The fields that differ, the journal aside: it may only grow."""
+    return [
+        name
+        for old, new in zip(before, after, strict=True)
+        for name in old.dtype.names or ()
+        if name not in JOURNAL and not np.array_equal(old[name], new[name])
+    ]
