@@ -129,9 +129,14 @@ def apply(remedy: Any, allocator: Allocator, request: Request) -> Request:
             request, vms=tuple(msgspec.structs.replace(vm, **{pin: ""}) for vm in request.vms)
         )
     (name,) = (n for n in Constraints.__struct_fields__ if f"drop the constraint {n} = " in remedy.text)
-    nothing: Any = "" if name == "colocate" else 0
     if tenant := allocator.tenants.get(request.tenant):
-        tenant.constraints = msgspec.structs.replace(tenant.constraints, **{name: nothing})
+        tenant.constraints = without(tenant.constraints, name)
         return request
     assert request.constraints is not None
-    return msgspec.structs.replace(request, constraints=msgspec.structs.replace(request.constraints, **{name: nothing}))
+    return msgspec.structs.replace(request, constraints=without(request.constraints, name))
+
+
+def without(constraints: Constraints, name: str) -> Constraints:
+    """The same constraints, but one."""
+    nothing: Any = "" if name == "colocate" else 0
+    return msgspec.structs.replace(constraints, **{name: nothing})

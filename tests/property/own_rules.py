@@ -13,8 +13,8 @@ def crowd(machine: Any, vm: Any) -> float:
 
 @derived(traits=("x",), needs=(crowd,))
 def warmth(machine: Any, vm: Any, crowd: float) -> float:
-    """Crowded machines are warm to those with an odd x, and cold to others."""
-    return crowd if vm.x % 2 == 1 else 1.0 - crowd
+    """Crowded machines are warm to those with an odd x, and colder than empty ones to others."""
+    return crowd if vm.x % 2 == 1 else 0.5 * (1.0 - crowd)
 
 
 @derived(traits=("x", "y", "priority"), needs=(warmth, crowd))
@@ -26,8 +26,8 @@ def pull(machine: Any, vm: Any, warmth: float, crowd: float) -> float:
 
 
 @validator(reason="too warm", needs=(warmth,))
-def bearable(machine: Any, vm: Any, warmth: float, limit: float = 0.9) -> bool:
-    """A machine may be warm, but not the warmest."""
+def bearable(machine: Any, vm: Any, warmth: float, limit: float = 0.6) -> bool:
+    """A machine may be warm, but not hot."""
     return warmth <= limit
 
 

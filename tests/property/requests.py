@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -13,8 +14,10 @@ from tests.property.zones import ClusterPlan, Shape
 rarely = st.integers(0, 5).map(lambda n: n == 5)
 
 
-def layouts(shape: Shape, clusters: int = 4, racks: int = 3, machines: int = 3) -> st.SearchStrategy[Any]:
-    """Up to so many clusters, racks in each and machines in those."""
+def layouts(
+    shape: Shape, clusters: tuple[int, int] = (1, 4), racks: tuple[int, int] = (1, 3), machines: int = 3
+) -> st.SearchStrategy[Any]:
+    """So many clusters, racks in each, and up to so many machines in those."""
     features = sorted(
         {f for g in shape.generations for f in g.features} | {f for t in shape.vm_types for f in t.requires}
     )
@@ -22,11 +25,11 @@ def layouts(shape: Shape, clusters: int = 4, racks: int = 3, machines: int = 3) 
         ClusterPlan,
         generation=st.integers(0, len(shape.generations) - 1),
         datacenter=st.integers(0, 2),
-        racks=st.lists(st.integers(1, machines), min_size=1, max_size=racks).map(tuple),
+        racks=st.lists(st.integers(1, machines), min_size=racks[0], max_size=racks[1]).map(tuple),
         features=st.lists(st.sampled_from(features), max_size=1).map(tuple) if features else st.just(()),
         excluded=st.lists(st.sampled_from(shape.asked), max_size=1).map(tuple),
     )
-    return st.lists(plan, min_size=1, max_size=clusters).map(tuple)
+    return st.lists(plan, min_size=clusters[0], max_size=clusters[1]).map(tuple)
 
 
 @st.composite
@@ -50,18 +53,24 @@ def vms(draw: st.DrawFn, shape: Shape, zone: Zone, traits: bool = False) -> VM:
     )
 
 
+def often(usual: Sequence[VM], other: st.SearchStrategy[VM]) -> st.SearchStrategy[VM]:
+    """One of a few usual VMs most of the time, so that what is cached for them is used again."""
+    return st.sampled_from((*usual, *usual, None)).flatmap(lambda vm: other if vm is None else st.just(vm))
+
+
 @st.composite
-def gangs(draw: st.DrawFn, shape: Shape, zone: Zone, traits: bool = False, most: int = 6) -> tuple[VM, ...]:
+def gangs(draw: st.DrawFn, one: st.SearchStrategy[VM], most: int = 6) -> tuple[VM, ...]:
     """Several VMs, often all alike."""
     if draw(st.booleans()):
-        return (draw(vms(shape, zone, traits)),) * draw(st.integers(1, most))
-    return tuple(draw(st.lists(vms(shape, zone, traits), min_size=1, max_size=most)))
+        return (draw(one),) * draw(st.integers(1, most))
+    return tuple(draw(st.lists(one, min_size=1, max_size=most)))
 
 
 @st.composite
-def constraints(draw: st.DrawFn) -> Constraints | None:
+def constraints(draw: st.DrawFn, fewest: int = 0) -> Constraints | None:
     """None, or any that make sense together."""
-    names = draw(st.lists(st.sampled_from(Constraints.__struct_fields__), max_size=3, unique=True))
+    fields = st.sampled_from(Constraints.__struct_fields__)
+    names = draw(st.lists(fields, min_size=fewest, max_size=3, unique=True))
     values: dict[str, Any] = {
         name: draw(st.sampled_from(("rack", "cluster", "datacenter")) if name == "colocate" else st.integers(1, 3))
         for name in names

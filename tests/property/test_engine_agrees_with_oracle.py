@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from hypothesis import settings
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from roost.engine.selection import CacheLimits
-from roost.model.request import Request
+from roost.model.request import VM, Request
 from roost.model.rows import MachineState
 from tests.oracle.plain import Wish
 from tests.property.effort import examples
-from tests.property.requests import constraints, gangs, layouts, vms
+from tests.property.requests import constraints, gangs, layouts, often, rarely, vms
 from tests.property.world import SMALL, World
 from tests.property.zones import COLUMNS, MIDDLE, SINGLE, STANDARD, TINY, Shape, build, policy
 
@@ -30,15 +31,19 @@ class History(RuleBasedStateMachine):
 
     shape: ClassVar[Shape]
     policies: ClassVar[tuple[str, ...]]
+    layout: ClassVar[st.SearchStrategy[Any]]
     traits: ClassVar[bool] = False
     world: World
+    one: st.SearchStrategy[VM]
     tenants = 0
 
     @initialize(data=st.data())
     def open(self, data: st.DataObject) -> None:
         """A zone, empty so far."""
-        zone = build(self.shape, data.draw(layouts(self.shape)), data.draw(st.none() | st.integers(0, 3)))
+        zone = build(self.shape, data.draw(self.layout), data.draw(st.none() | st.integers(0, 3)))
         chosen = data.draw(st.sampled_from(self.policies))
+        self.one = vms(self.shape, zone, self.traits)
+        self.one = often(data.draw(st.lists(self.one, min_size=2, max_size=3)), self.one)
         self.world = World(zone, policy(chosen), data.draw(st.integers(0, 5)), data.draw(limits))
 
     def new_tenant(self) -> str:
@@ -49,13 +54,12 @@ class History(RuleBasedStateMachine):
     @rule(data=st.data())
     def allocate_one(self, data: st.DataObject) -> None:
         """A new tenant wants a VM, perhaps in vain."""
-        vm = data.draw(vms(self.shape, self.world.zone, self.traits))
-        self.world.allocate(Request(self.new_tenant(), (vm,)))
+        self.world.allocate(Request(self.new_tenant(), (data.draw(self.one),)))
 
-    @rule(data=st.data(), wanted=constraints())
+    @rule(data=st.data(), wanted=constraints(fewest=1))
     def allocate_gang(self, data: st.DataObject, wanted: Any) -> None:
         """A new tenant wants VMs under constraints."""
-        gang = data.draw(gangs(self.shape, self.world.zone, self.traits))
+        gang = data.draw(gangs(self.one))
         self.world.allocate(Request(self.new_tenant(), gang, wanted))
 
     @precondition(lambda self: self.world.allocator.tenants)
@@ -63,7 +67,7 @@ class History(RuleBasedStateMachine):
     def scale_out(self, data: st.DataObject, which: int) -> None:
         """A tenant wants more."""
         names = sorted(self.world.allocator.tenants)
-        gang = data.draw(gangs(self.shape, self.world.zone, self.traits, most=3))
+        gang = data.draw(gangs(self.one, most=3))
         self.world.allocate(Request(names[which % len(names)], gang))
 
     @precondition(lambda self: self.world.allocator.vms)
@@ -81,32 +85,27 @@ class History(RuleBasedStateMachine):
         for name in list(self.world.allocator.tenants[names[which % len(names)]].vms):
             self.world.release(name)
 
-    @rule(which=any_index, state=st.sampled_from(MachineState))
-    def set_state(self, which: int, state: MachineState) -> None:
-        """An operator drains a machine, loses it, or gets it back."""
-        self.world.set_state(which % len(self.world.zone.machines), state)
+    @rule(data=st.data(), which=any_index)
+    def operate(self, data: st.DataObject, which: int) -> None:
+        """An operator drains, loses or regains a machine; learns of its health; closes a cluster or opens it."""
+        machine = which % len(self.world.zone.machines)
+        what = data.draw(st.sampled_from(("state", "ready", "health", "quarantine")))
+        if what == "state":
+            self.world.set_state(machine, data.draw(st.sampled_from(MachineState)))
+        elif what == "ready":
+            self.world.set_state(machine, MachineState.READY)
+        elif what == "health":
+            self.world.set_health(machine, data.draw(st.sampled_from((0, 29, 30, 59, 60, 99, 100))))
+        else:
+            self.world.quarantine(which % len(self.world.zone.clusters), data.draw(rarely))
 
-    @rule(which=any_index, health=st.sampled_from((0, 29, 30, 59, 60, 99, 100)))
-    def set_health(self, which: int, health: int) -> None:
-        """A machine gets better or worse."""
-        self.world.set_health(which % len(self.world.zone.machines), health)
-
-    @rule(which=any_index, quarantined=st.booleans())
-    def quarantine(self, which: int, quarantined: bool) -> None:
-        """An operator closes a cluster, or opens it."""
-        self.world.quarantine(which % len(self.world.zone.clusters), quarantined)
-
-    @rule(steps=st.integers(0, 4))
-    def refresh(self, steps: int) -> None:
-        """The allocator has nothing else to do; the twin keeps its caches stale."""
+    @rule(steps=st.integers(0, 4), seconds=st.sampled_from((0.0, 0.0, 1.0, 4.0, 60.0, 101.0)))
+    def idle(self, steps: int, seconds: float) -> None:
+        """Time passes, and the allocator refreshes its caches; the twin keeps its own stale."""
+        self.world.clock.now += seconds
         revision = self.world.allocator.view.revision
         self.world.allocator.refresh(steps)
         assert self.world.allocator.view.revision == revision
-
-    @rule(seconds=st.sampled_from((1.0, 4.0, 60.0, 101.0)))
-    def wait(self, seconds: float) -> None:
-        """Time passes, and what is cached grows old."""
-        self.world.clock.now += seconds
 
     @rule(data=st.data(), wanted=constraints(), which=any_index)
     def explain(self, data: st.DataObject, wanted: Any, which: int) -> None:
@@ -116,7 +115,7 @@ class History(RuleBasedStateMachine):
         tenant = names[which % len(names)] if names and which % 2 else "somebody"
         request = Request(
             tenant,
-            data.draw(gangs(self.shape, self.world.zone, self.traits, most=3)),
+            data.draw(gangs(self.one, most=3)),
             None if tenant in allocator.tenants else wanted,
         )
         before = (allocator.view.revision, allocator.engine.rng.tolist(), allocator.engine.evaluations.keys())
@@ -128,7 +127,7 @@ class History(RuleBasedStateMachine):
     @rule(data=st.data(), top=st.integers(2, 8), which=any_index)
     def draw_top(self, data: st.DataObject, top: int, which: int) -> None:
         """An agent that avoids conflicts draws among the best few, for a tenant that is there or for none."""
-        vm = data.draw(vms(self.shape, self.world.zone, self.traits))
+        vm = data.draw(self.one)
         tenants = self.world.allocator.tenants
         wish = Wish(vm, "nobody")
         if tenants and which % 2:
@@ -158,28 +157,53 @@ def _test_case(machine: type[History], count: int, steps: int = 30) -> Any:
 class ShippedPolicies(History):
     """The policies that come with Roost, on zones with the resources and VM types of synthetic ones."""
 
-    shape, policies = STANDARD, ("default", "dense", "spread", "fast")
+    shape, policies, layout = STANDARD, ("default", "dense", "spread", "fast"), layouts(STANDARD)
+
+
+class ManyClusters(History):
+    """More clusters than a policy looks at."""
+
+    shape, policies, layout = STANDARD, ("fast",), layouts(STANDARD, clusters=(9, 14), racks=(1, 2), machines=2)
 
 
 class MiddlePolicy(History):
     """Rack rules between machine rules, a continuous preference, a full key, one cluster."""
 
-    shape, policies = TINY, (MIDDLE,)
+    shape, policies, layout = TINY, (MIDDLE,), layouts(TINY)
 
 
 class ColumnsPolicy(History):
     """Rules of one's own, with derived columns and traits."""
 
-    shape, policies, traits = TINY, (COLUMNS,), True
+    shape, policies, layout, traits = TINY, (COLUMNS,), layouts(TINY), True
 
 
 class SmallestZones(History):
     """One resource, one band, one generation, no classes."""
 
-    shape, policies = SINGLE, ("fast",)
+    shape, policies, layout = SINGLE, ("fast",), layouts(SINGLE)
 
 
-TestShippedPoliciesChooseWhatTheOracleDoes = _test_case(ShippedPolicies, 60)
-TestRackRulesInTheMiddleChooseWhatTheOracleDoes = _test_case(MiddlePolicy, 60)
-TestDerivedColumnsChooseWhatTheOracleDoes = _test_case(ColumnsPolicy, 60)
-TestTheSmallestZonesChooseWhatTheOracleDoes = _test_case(SmallestZones, 30)
+@pytest.mark.parametrize(("shape", "rules"), [(STANDARD, "spread"), (TINY, MIDDLE), (TINY, COLUMNS)])
+@given(data=st.data(), wanted=constraints(fewest=1))
+@settings(max_examples=examples(100))
+def test_a_tenant_that_grows_and_shrinks_is_kept_to_its_constraints(
+    shape: Shape, rules: str, data: st.DataObject, wanted: Any
+) -> None:
+    """One tenant with a long life, in a zone with many racks and room to spare."""
+    zone = build(shape, data.draw(layouts(shape, clusters=(1, 3), racks=(2, 4), machines=4)))
+    world = World(zone, policy(rules), data.draw(st.integers(0, 5)))
+    small = VM(shape.asked[0], traits={"x": 1, "y": 0} if rules == COLUMNS else {})
+    for which in data.draw(st.lists(st.integers(0, 2**16), min_size=1, max_size=12)):
+        if which % 3 == 0 and world.allocator.vms:
+            world.release(sorted(world.allocator.vms)[which % len(world.allocator.vms)])
+        else:
+            world.allocate(Request("t", (small,) * (1 + which % 4), None if world.allocator.tenants else wanted))
+        world.check()
+
+
+TestShippedPoliciesChooseWhatTheOracleDoes = _test_case(ShippedPolicies, 200)
+TestManyClustersAreChosenFromAsTheOracleDoes = _test_case(ManyClusters, 60)
+TestRackRulesInTheMiddleChooseWhatTheOracleDoes = _test_case(MiddlePolicy, 200)
+TestDerivedColumnsChooseWhatTheOracleDoes = _test_case(ColumnsPolicy, 200)
+TestTheSmallestZonesChooseWhatTheOracleDoes = _test_case(SmallestZones, 80)

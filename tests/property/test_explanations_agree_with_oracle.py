@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost.agent.allocator import Allocator
-from roost.engine.explain import Explanation
+from roost.agent.decision import Decision
+from roost.engine.explain import Explanation, WhyNot
 from roost.model.errors import InvalidInput
-from roost.model.request import Request
+from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
 from tests.oracle.plain import PlainAllocator, Wish
 from tests.property.effort import examples
-from tests.property.explained import apply, check_explanation, check_why_not
-from tests.property.requests import constraints, gangs, layouts
+from tests.property.explained import apply, check_explanation, check_why_not, without
+from tests.property.requests import constraints, gangs, layouts, rarely, vms
 from tests.property.world import Checked, World
 from tests.property.zones import COLUMNS, MIDDLE, STANDARD, TINY, Shape, build, policy
 
@@ -33,7 +35,7 @@ each_policy = pytest.mark.parametrize(("shape", "rules"), TRIED, ids=[policy(rul
 
 def used_world(data: st.DataObject, shape: Shape, rules: str, steps: int = 12) -> World:
     """A zone with a past: requests, releases, and what operators do."""
-    zone = build(shape, data.draw(layouts(shape)), data.draw(st.none() | st.integers(0, 3)))
+    zone = build(shape, data.draw(layouts(shape, clusters=(1, 5))), data.draw(st.none() | st.integers(0, 3)))
     world = World(zone, policy(rules), data.draw(st.integers(0, 3)))
     for step in range(data.draw(st.integers(0, steps))):
         happens: str = data.draw(
@@ -55,9 +57,13 @@ def used_world(data: st.DataObject, shape: Shape, rules: str, steps: int = 12) -
 
 
 def any_request(data: st.DataObject, world: World, shape: Shape, tenant: str) -> Request:
-    """A request of a new tenant, or the scale-out of one that is there."""
-    traits = "x" in world.allocator.policy.rules.own_traits
-    gang = data.draw(gangs(shape, world.zone, traits, most=4))
+    """A request of a new tenant, at times for VMs that stay together, or the scale-out of one that is there."""
+    own = world.allocator.policy.rules.own_traits
+    if data.draw(rarely):
+        alike = VM(data.draw(st.sampled_from(shape.asked)), traits={"x": 1, "y": 0} if own else {})
+        together = Constraints(colocate=data.draw(st.sampled_from(("rack", "rack", "cluster", "datacenter"))))
+        return Request(tenant, (alike,) * data.draw(st.integers(2, 4)), together)
+    gang = data.draw(gangs(vms(shape, world.zone, bool(own)), most=4))
     known = data.draw(st.sampled_from(("", "", *sorted(world.allocator.tenants))))
     if known:
         return Request(known, gang)
@@ -78,7 +84,7 @@ def explained_vm(checked: Checked) -> tuple[int, int]:
 
 @each_policy
 @given(data=st.data())
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(60))
 def test_an_explanation_foretells_the_decision_and_says_what_the_oracle_says(
     shape: Shape, rules: str, data: st.DataObject
 ) -> None:
@@ -118,7 +124,7 @@ def explain_or_none(allocator: Allocator, request: Request, vm: int) -> Explanat
 
 @each_policy
 @given(data=st.data())
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(30))
 def test_a_decision_explained_later_is_explained_as_it_would_have_been_at_once(
     shape: Shape, rules: str, data: st.DataObject
 ) -> None:
@@ -126,7 +132,7 @@ def test_a_decision_explained_later_is_explained_as_it_would_have_been_at_once(
     made = []
     for i in range(data.draw(st.integers(1, 8))):
         decision = world.allocate(any_request(data, world, shape, f"late{i}")).decision
-        made.append((decision, without_remedies(decision.explanation)))
+        made.append((decision, without_remedies(decision.explanation), losers(decision, world)))
         which = data.draw(st.integers(0, 99))
         if which % 4 == 0 and world.allocator.vms:
             world.release(sorted(world.allocator.vms)[which % len(world.allocator.vms)])
@@ -136,9 +142,15 @@ def test_a_decision_explained_later_is_explained_as_it_would_have_been_at_once(
             world.set_health(which % len(world.zone.machines), which)
         if which % 4 == 3:
             world.quarantine(which % len(world.zone.clusters), which % 2 == 0)
-    for decision, at_once in made:
+    for decision, at_once, lost_at_once in made:
         assert without_remedies(decision.explanation) == at_once
+        assert losers(decision, world) == lost_at_once
     world.check()
+
+
+def losers(decision: Decision, world: World) -> list[WhyNot]:
+    """Why each machine did not get the VM."""
+    return [decision.why_not(name) for name in world.zone.machine_names]
 
 
 # ------------------------------------------------------------------------------------------------------ refusals
@@ -179,7 +191,7 @@ def check_failure(world: World, request: Request, checked: Checked) -> None:
 
 @each_policy
 @given(data=st.data())
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(60))
 def test_the_word_for_a_refusal_is_true(shape: Shape, rules: str, data: st.DataObject) -> None:
     world = used_world(data, shape, rules)
     for i in range(3):
@@ -191,7 +203,7 @@ def test_the_word_for_a_refusal_is_true(shape: Shape, rules: str, data: st.DataO
 
 @each_policy
 @given(data=st.data())
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(60))
 def test_a_remedy_makes_the_request_fit(shape: Shape, rules: str, data: st.DataObject) -> None:
     world = used_world(data, shape, rules)
     for i in range(3):
@@ -204,3 +216,30 @@ def test_a_remedy_makes_the_request_fit(shape: Shape, rules: str, data: st.DataO
             wanted = apply(remedy, other, request)
             assert other.allocate(wanted).ok, f"refused although we would {remedy}"
             other.check_invariants()
+
+
+@each_policy
+@given(data=st.data())
+@settings(max_examples=examples(60))
+def test_a_constraint_or_pin_that_alone_keeps_one_vm_out_is_always_among_the_remedies(
+    shape: Shape, rules: str, data: st.DataObject
+) -> None:
+    world = used_world(data, shape, rules)
+    for i in range(4):
+        request = any_request(data, world, shape, f"asks{i}")
+        request = msgspec.structs.replace(request, vms=request.vms[:1])
+        decision = world.allocate(request).decision
+        if decision.ok:
+            continue
+        wish = Wish(request.vms[0], request.tenant, decision.constraints)
+        expected = {
+            f"drop the constraint {name} = {value}"
+            for name, value in decision.constraints.named.items()
+            if world.answer(replace(wish, constraints=without(decision.constraints, name))).valid
+        } | {
+            f"take any {pin}, not only {getattr(wish.vm, pin)}"
+            for pin in ("datacenter", "cluster", "generation")
+            if getattr(wish.vm, pin)
+            and world.answer(replace(wish, vm=msgspec.structs.replace(wish.vm, **{pin: ""}))).valid
+        }
+        assert {str(r) for r in decision.explanation.remedies if r.kind != "free"} == expected

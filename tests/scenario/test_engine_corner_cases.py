@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
 from roost.agent.allocator import Allocator
@@ -41,6 +42,15 @@ def test_a_rule_out_of_range_is_reported_as_long_as_it_is() -> None:
     for attempt in ("first", "second"):
         with pytest.raises(InvalidInput, match="faulty_when_used"):
             world.allocator.allocate(Request(f"b-{attempt}", (VM("small"),)))
+
+
+def test_a_rule_out_of_range_is_reported_when_caches_are_refreshed_and_again_when_it_decides() -> None:
+    world = World(build(TINY, (ClusterPlan(0, 0, (1, 1)),)), policy(FAULTY))
+    world.allocate(Request("a", (VM("small"),)))
+    with pytest.raises(InvalidInput, match="faulty_when_used"):
+        world.allocator.refresh(1)
+    with pytest.raises(InvalidInput, match="faulty_when_used"):
+        world.allocator.allocate(Request("b", (VM("small"),)))
 
 
 def test_a_rule_out_of_range_in_the_middle_of_a_request_leaves_no_trace() -> None:
@@ -83,6 +93,13 @@ def test_a_draw_among_more_than_the_largest_top_is_refused_or_cut_to_it() -> Non
     except InvalidInput:
         return
     assert assigned.tied <= LARGEST_TOP
+
+
+@pytest.mark.parametrize("top", [0, -1])
+def test_a_draw_among_none_is_refused(top: int) -> None:
+    allocator = Allocator(build(STANDARD, (ClusterPlan(0, 0, (1,)),)), policy("fast"))
+    with pytest.raises(InvalidInput, match="top"):
+        allocator.engine.assign(allocator.shapes.of(VM("A1"), 1), top)
 
 
 # ------------------------------------------------------------------------------------------------------ caches
@@ -221,6 +238,30 @@ def test_a_remedy_that_frees_a_vm_of_the_same_tenant_counts_it_out_of_the_tenant
     for remedy in refused.explanation.remedies:
         other = world.replayed()
         assert other.allocate(apply(remedy, other, wanted)).ok, f"refused although we would {remedy}"
+
+
+def test_remedies_are_tried_on_the_zone_as_it_is_without_the_vms_of_the_attempt_that_failed() -> None:
+    """One machine is empty, the other is held by somebody who could give way; two VMs want a machine each."""
+    world = World(build(SINGLE, (ClusterPlan(0, 0, (2,)),)), policy("fast"))
+    assert world.allocate(Request("other", (VM("three"),))).decision.ok
+    gang = Request("t", (VM("three"), VM("three")))
+    foretold = world.allocator.explain(gang)
+    refused = world.allocate(gang).decision
+    assert not refused.ok
+    assert [remedy.vms for remedy in refused.explanation.remedies] == [("other/0",)]
+    assert foretold.remedies == refused.explanation.remedies
+
+
+def test_a_refused_request_for_more_vms_than_are_remembered_leaves_no_trace() -> None:
+    """History is bounded; what a request has placed must come off again however much it is."""
+    zone = build(SINGLE, (ClusterPlan(0, 0, (1,)),), wear=0)
+    capacity = 65_536 + 4
+    zone.set_capacity(np.array([[capacity]], np.int32))
+    allocator = Allocator(zone, policy("fast"))
+    before = allocator.view.machines.copy()
+    assert not allocator.allocate(Request("t", (VM("one"),) * (capacity + 1))).ok
+    assert np.array_equal(allocator.view.machines["vms"], before["vms"])
+    allocator.check_invariants()
 
 
 def retried_world() -> tuple[World, Request]:

@@ -100,14 +100,14 @@ def test_an_interrupt_leaves_no_half_tenant(allocator: Allocator, monkeypatch: p
     before, view = rows(allocator), allocator.view
     note, calls = view.note_placed, 0
 
-    def interrupted() -> None:
+    def interrupted(machine: int) -> None:
         nonlocal calls
         calls += 1
         if calls == 3:
             if when == "after it was noted":
-                note()
+                note(machine)
             raise Interrupted
-        note()
+        note(machine)
 
     monkeypatch.setattr(view, "note_placed", interrupted)
     with pytest.raises(Interrupted):

@@ -60,7 +60,7 @@ def _attempt(
     homes: tuple[int, ...],
     refused: tuple[int, ...] = (),
 ) -> Trial:
-    before = engine.view.revision
+    before = engine.view.attempt()
     machines: list[int] = []
     hits = updated = 0
     whole = False
@@ -74,6 +74,8 @@ def _attempt(
             machines.append(machine)
         whole = len(machines) == len(order)
     finally:  # a rule's fault or an interrupt leaves no half tenant either
-        if not whole:
+        if whole:
+            engine.view.keep()
+        else:
             engine.view.rewind(before)
     return Trial(order, shapes, homes, tuple(machines), refused, hits, updated)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from roost.cli.output import console, progress
+from roost.cli.output import console, errors, progress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,22 +35,36 @@ def engine(
       roost bench engine                                  10,000, 50,000 and 100,000 machines
       roost bench engine --machines 100000 --json
     """
-    from roost.bench.engine import bench_engine
+    sizes = machines or [10_000, 50_000, 100_000]
+    if len(sizes) == 1:
+        from roost.bench.engine import bench_engine
 
-    results = []
-    with progress("starting") as report:
-        for size in machines or [10_000, 50_000, 100_000]:
-
-            def step(doing: str, share: float, size: int = size) -> None:
-                report(f"{size:,}: {doing}", share)
-
-            results.append(bench_engine(size, classes, requests, policy, step))
+        with progress(f"{sizes[0]:,} machines") as report:
+            results = [bench_engine(sizes[0], classes, requests, policy, report)]
+    else:  # a process for each, so that none inherits another's memory
+        results = [_alone(size, classes, requests, policy) for size in sizes]
     if json:
         import msgspec
 
         print(msgspec.json.format(msgspec.json.encode(results)).decode())  # noqa: T201  for programs, unstyled
     else:
         console().print(_table(results))
+
+
+def _alone(size: int, classes: int, requests: int, policy: str) -> dict[str, Any]:
+    import msgspec
+
+    options = {"machines": size, "classes": classes, "requests": requests, "policy": policy}
+    arguments = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    script = "from roost.cli.main import main; main()"
+    errors().print(f"{size:,} machines …", highlight=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script, "bench", "engine", *arguments, "--json"], stdout=subprocess.PIPE, check=False
+    )
+    if done.returncode:
+        raise typer.Exit(done.returncode)
+    (result,) = msgspec.json.decode(done.stdout, type=list[dict[str, Any]])
+    return result
 
 
 def _table(results: list[dict[str, Any]]) -> Table:

@@ -260,6 +260,8 @@ def refresh_cluster(
             prefetch(machines, m, 0)
             prefetch(machines, m, 64)
             prefetch(keys, m, 0)
+            prefetch(racks, links[m].rack, 0)
+            prefetch(rack_sums, links[m].rack, 0)
             m = links[m].older
         m = journal[1 + c]
         while m >= 0 and links[m].revision > seen:
@@ -592,9 +594,8 @@ def mask_refused(
 
 @njit(cache=True)
 def assign(
-    machines, racks, clusters, links, journal, vm_row, keys, rack_sums, cluster_sums, ranking,
-    columns, column_seen, slots, tally, tenant, counts, homes, constrained,
-    scratch, undo, rng, placing, top_clusters, top_machines
+    machines, racks, clusters, links, journal, columns, column_seen, tally, tenant, counts, scratch, undo, rng, placing,
+    top_clusters, homes, constrained, vm_row, keys, rack_sums, cluster_sums, slots, ranking, top_machines
 ):  # fmt: skip
     """Choose a machine for one VM and put the VM on it.
 

@@ -42,8 +42,8 @@ class PoolStats:
 class _Entry(Generic[V]):
     __slots__ = ("tick", "used", "value")
 
-    def __init__(self, value: V) -> None:
-        self.value, self.used, self.tick = value, 0.0, 0
+    def __init__(self, value: V, used: float, tick: int) -> None:
+        self.value, self.used, self.tick = value, used, tick
 
 
 class Pool(Generic[V]):
@@ -71,22 +71,19 @@ class Pool(Generic[V]):
             self.stats.misses += 1
             return None
         self.stats.hits += 1
-        self._stamp(entry)
+        self._ticks = entry.tick = self._ticks + 1
+        entry.used = self._clock()
         return entry.value
-
-    def _stamp(self, entry: _Entry[V]) -> None:
-        self._ticks += 1
-        entry.tick, entry.used = self._ticks, self._clock()
 
     def make_room(self) -> None:
         """Let go of the least recently used if there is no room for one more."""
         while len(self._entries) >= self.capacity:
-            self.drop(min(self._entries, key=lambda key: self._entries[key].tick))
+            self.discard(min(self._entries, key=lambda key: self._entries[key].tick))
 
     def put(self, key: Hashable, value: V) -> None:
         """Keep an object. Call `make_room` first."""
-        self._entries[key] = entry = _Entry(value)
-        self._stamp(entry)
+        self._ticks += 1
+        self._entries[key] = _Entry(value, self._clock(), self._ticks)
 
     def peek(self, key: Hashable) -> V | None:
         """The object of a key, without using it."""
@@ -97,11 +94,12 @@ class Pool(Generic[V]):
         """Let go of what has not been used for `max_idle`."""
         oldest_allowed = self._clock() - self.max_idle
         for key in [key for key, entry in self._entries.items() if entry.used < oldest_allowed]:
-            self.drop(key)
+            self.discard(key)
 
-    def drop(self, key: Hashable) -> None:
-        """Let go of one object."""
-        entry = self._entries.pop(key)
+    def discard(self, key: Hashable) -> None:
+        """Let go of one object, if it is there."""
+        if (entry := self._entries.pop(key, None)) is None:
+            return
         self.stats.evictions += 1
         if self._dropped:
             self._dropped(entry.value)

@@ -17,8 +17,9 @@ def prefetch(_context: Any, array: Any, index: Any, offset: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array_type = signature.args[0]
         data = context.make_array(array_type)(context, builder, arguments[0])
-        at = context.cast(builder, arguments[1], signature.args[1], types.intp)
-        pointer = cgutils.get_item_pointer(context, builder, array_type, data, [at], wraparound=False)
+        at = [context.cast(builder, arguments[1], signature.args[1], types.intp)]
+        at += [context.get_constant(types.intp, 0)] * (array_type.ndim - 1)
+        pointer = cgutils.get_item_pointer(context, builder, array_type, data, at, wraparound=False)
         pointer = builder.bitcast(pointer, ir.PointerType(ir.IntType(8)))
         pointer = builder.gep(pointer, [arguments[2]], source_etype=ir.IntType(8))
         i32 = ir.IntType(32)

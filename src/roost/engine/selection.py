@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roost.engine.codes import CLUSTER_FAULT, INVALID, SEEN
+from roost.engine.memory import zeros
 from roost.engine.pools import Pool, PoolStats
 from roost.engine.ruleset import RuleSet
 from roost.engine.shape import Shape
@@ -50,15 +51,19 @@ class Assignment(NamedTuple):
 class Evaluation:
     """Every machine's key for one vector of trait values, cluster by cluster as they are asked for."""
 
-    __slots__ = ("clusters", "column_keys", "columns_version", "keys", "racks", "shape", "slots", "uses")
+    __slots__ = (
+        "arrays", "clusters", "column_keys", "columns_version", "keys", "place", "racks", "ranked_for", "ranking",
+        "shape", "slots", "uses",
+    )  # fmt: skip
 
-    def __init__(self, view: View, shape: Shape) -> None:
-        self.shape = shape
-        self.keys = np.empty(len(view.machines), np.int64)
-        self.racks = np.empty((len(view.racks), 4), np.int64)
-        self.clusters = np.empty((len(view.clusters), 4), np.int64)
+    def __init__(self, shape: Shape, place: int, arrays: tuple[NDArray[np.int64], ...]) -> None:
+        self.shape, self.place = shape, place
+        self.keys, self.racks, self.clusters = (array[place] for array in arrays)
         self.clusters[:] = INVALID, 0, -1, 0
         self.slots = np.empty(0, np.int64)
+        self.arrays = (self.keys, self.racks, self.clusters, self.slots)  # as the kernel takes them
+        self.ranked_for: Shape | None = None  # the shape that used it last, and the ranking of that shape
+        self.ranking = np.empty((0, 0), np.int64)
         self.column_keys: list[tuple[int, ...]] = []
         self.columns_version = -1
         self.uses = 0
@@ -67,7 +72,7 @@ class Evaluation:
     def nbytes(self) -> int:
         """Memory of the clusters that were asked for; the rest is never touched."""
         touched = float(np.mean(self.clusters[:, SEEN] >= 0))
-        return int((self.keys.nbytes + self.racks.nbytes) * touched) + self.clusters.nbytes
+        return int((self.keys.nbytes + self.racks.nbytes) * touched + self.clusters.nbytes)
 
 
 class Engine:
@@ -86,11 +91,19 @@ class Engine:
         self.view, self.rules, self.seed = view, rules, seed
         self.kernel: ModuleType = view.kernel
         limits = limits or CacheLimits()
-        self.evaluations: Pool[Evaluation] = Pool(limits.evaluations, limits.max_idle, clock)
+        # Room for all evaluations at once: large arrays are on huge pages, and unused places take no memory.
+        places, sizes = limits.evaluations, (len(view.machines), len(view.racks), len(view.clusters))
+        self._evaluation_arrays = (
+            zeros((places, sizes[0]), np.int64),
+            zeros((places, sizes[1], 4), np.int64),
+            zeros((places, sizes[2], 4), np.int64),
+        )
+        self._free_places = list(range(places))
+        self.evaluations: Pool[Evaluation] = Pool(places, limits.max_idle, clock, self._free_evaluation)
         self.rankings: Pool[NDArray[np.int64]] = Pool(limits.rankings, limits.max_idle, clock)
         slots = max(limits.columns, len(rules.columns)) if rules.columns else 0
         self._free_slots = list(range(slots))
-        self._columns = np.empty((slots, len(view.machines)), np.float64)
+        self._columns = zeros((slots, len(view.machines)), np.float64)
         self._column_seen = np.full((slots, len(view.clusters)), -1, np.int64)
         self._columns_version = 0  # grows when a column is evicted, so that evaluations look for theirs again
         self.column_pool: Pool[int] = Pool(slots, limits.max_idle, clock, self._free_column)
@@ -100,7 +113,14 @@ class Engine:
         self.desk = TenantDesk(view)
         self.rng = np.array([seed], np.uint64)
         self._scratch = np.zeros((3, max(LARGEST_TOP, len(view.clusters))), np.int64)
-        self._undo = np.empty((3 * len(view.machines) + 2 * len(view.racks) + len(view.clusters) + 8, 4), np.int64)
+        self._undo = zeros((3 * len(view.machines) + 2 * len(view.racks) + len(view.clusters) + 8, 4), np.int64)
+
+        # What the kernel is given every time, in its order.
+        self._assign = self.kernel.assign
+        self._standing = (
+            *view.rows, self._columns, self._column_seen, self._column_updates, self.desk.row, self.desk.counts,
+            self._scratch, self._undo, self.rng, view.placing, rules.top_clusters,
+        )  # fmt: skip
 
     def assign(self, shape: Shape, top: int = 1) -> Assignment:
         """Choose a machine for one VM of the tenant at the desk and put it there; `top` > 1 draws among the best."""
@@ -114,18 +134,18 @@ class Engine:
         known = evaluation.columns_version == self._columns_version
         if not known:
             self._find_columns(evaluation)
+        if evaluation.ranked_for is not shape:  # mostly the same shape again
+            evaluation.ranked_for, evaluation.ranking = shape, self.ranking(shape)
+        else:
+            self.rankings.stats.hits += 1
         evaluation.uses += 1
         view.placing_shape = shape
-        machine, updated, fault, tied, clusters = self.kernel.assign(
-            view.machines, view.racks, view.clusters, view.links, view.journal, shape.row,
-            evaluation.keys, evaluation.racks, evaluation.clusters, self.ranking(shape),
-            self._columns, self._column_seen, evaluation.slots, self._column_updates,
-            desk.row, desk.counts, desk.homes, desk.constrained,
-            self._scratch, self._undo, self.rng, view.placing, self.rules.top_clusters, top,
-        )  # fmt: skip
+        machine, updated, fault, tied, clusters = self._assign(
+            *self._standing, desk.homes, desk.constrained, shape.row, *evaluation.arrays, evaluation.ranking, top
+        )
         if fault:  # forget what a faulty rule said, so that it is named again next time
-            pool.drop(shape.machine_key)
-            self.rankings.drop(shape.cluster_key)
+            pool.discard(shape.machine_key)
+            self.rankings.discard(shape.cluster_key)
             raise self._fault(fault)
         stats = pool.stats
         if hit:
@@ -137,7 +157,7 @@ class Engine:
         else:
             stats.updated_on_miss += updated
         if machine >= 0:
-            view.note_placed()
+            view.note_placed(machine)
         return Assignment(machine, updated, hit, tied, clusters)
 
     def ranking(self, shape: Shape) -> NDArray[np.int64]:
@@ -160,10 +180,13 @@ class Engine:
     def _new_evaluation(self, shape: Shape) -> Evaluation:
         self.evaluations.expire()
         self.evaluations.make_room()
-        evaluation = Evaluation(self.view, shape)
+        evaluation = Evaluation(shape, self._free_places.pop(), self._evaluation_arrays)
         self._find_columns(evaluation)
         self.evaluations.put(shape.machine_key, evaluation)
         return evaluation
+
+    def _free_evaluation(self, evaluation: Evaluation) -> None:
+        self._free_places.append(evaluation.place)
 
     def _find_columns(self, evaluation: Evaluation) -> None:
         """Give an evaluation the derived columns of its trait values, shared with every other that has the same."""
@@ -186,6 +209,7 @@ class Engine:
                 stats.hits += 1
             slots.append(slot)
         evaluation.slots = np.array(slots, np.int64)
+        evaluation.arrays = (evaluation.keys, evaluation.racks, evaluation.clusters, evaluation.slots)
         evaluation.columns_version = self._columns_version
 
     def _free_column(self, slot: int) -> None:
@@ -219,7 +243,7 @@ class Engine:
             self._columns, self._column_seen, evaluation.slots, self._column_updates,
         )  # fmt: skip
         if fault:
-            self.evaluations.drop(evaluation.shape.machine_key)
+            self.evaluations.discard(evaluation.shape.machine_key)
             raise self._fault(fault)
         self.evaluations.stats.updated_idle += updated
         return int(updated)

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from roost.engine.memory import copy_of, zeros
 from roost.engine.shape import Shape
 from roost.model.errors import InvariantBroken
-from roost.model.rows import MachineState, aligned_copy
+from roost.model.rows import MachineState
 from roost.model.zone import Zone
 
 # The journal chains the machines of a cluster in the order they last changed; -1 ends the chain.
-LINK_TYPE = np.dtype([("revision", np.int64), ("older", np.int32), ("newer", np.int32)], align=True)
+# The rack stands here, too, so that a walk can ask for it before the machine's row has arrived.
+LINK_TYPE = np.dtype([("revision", np.int64), ("older", np.int32), ("newer", np.int32), ("rack", np.int32)], align=True)
 
 Change = tuple[str, int, Any]  # what, the row it changes, and a shape or the new value
 
@@ -28,13 +30,16 @@ class View:
 
     def __init__(self, zone: Zone, kernel: ModuleType, history: int = 65_536) -> None:
         self.zone, self.kernel = zone, kernel
-        self.machines, self.racks, self.clusters = map(aligned_copy, (zone.machines, zone.racks, zone.clusters))
-        self.links = np.zeros(len(self.machines), LINK_TYPE)
+        self.machines, self.racks, self.clusters = map(copy_of, (zone.machines, zone.racks, zone.clusters))
+        self.links = zeros((len(self.machines),), LINK_TYPE)
         self.links["older"] = self.links["newer"] = -1
+        self.links["rack"] = self.machines["rack"]
         self.journal = np.zeros(1 + 2 * len(self.clusters), np.int64)
         self.journal[1 : 1 + len(self.clusters)] = -1
-        # For each recent change, the revision before it and the change that undoes it; the oldest are forgotten.
-        self._history: deque[tuple[int, Change]] = deque(maxlen=history)
+        # For each recent change, the revision before it and the change that undoes it; the oldest are forgotten,
+        # but none while an attempt is open that may have to be undone.
+        self._history: deque[tuple[int, Change]] = deque()
+        self._kept, self._attempting = history, False
         self._reach = 0  # the oldest revision that can still be rebuilt
         # What the kernel has placed and nobody has noted yet: the machine, and the shape it was asked for.
         self.placing = np.full(1, -1, np.int64)
@@ -95,16 +100,19 @@ class View:
             self.kernel.touch(self.machines, self.links, self.journal, row)
         return what, row, old
 
-    def note_placed(self) -> None:
+    def note_placed(self, machine: int) -> None:
         """Note what the kernel has just placed."""
-        self._note(self.revision - 1, ("remove", int(self.placing[0]), self.placing_shape))
+        self._note(int(self.journal[0]) - 1, ("remove", machine, self.placing_shape))
         self.placing[0] = -1
 
     def _note(self, before: int, undo: Change) -> None:
-        history = self._history
-        if len(history) == history.maxlen:
-            self._reach = (history[0][0] if history else before) + 1
-        history.append((before, undo))
+        self._history.append((before, undo))
+        if not self._attempting:
+            self._forget()
+
+    def _forget(self) -> None:
+        while len(self._history) > self._kept:
+            self._reach = self._history.popleft()[0] + 1
 
     # -------------------------------------------------------------------------------------- going back
 
@@ -123,14 +131,27 @@ class View:
             past._apply(*undo)
         return past
 
+    def attempt(self) -> int:
+        """Begin changes that may be undone as a whole; returns the revision to `rewind` to. End with `keep` or that."""
+        self._attempting = True
+        return self.revision
+
+    def keep(self) -> None:
+        """The attempt succeeded."""
+        self._attempting = False
+        self._forget()
+
     def rewind(self, revision: int) -> None:
         """Undo every change since a revision, last first. The rows are as they were; the revision grows on."""
+        if revision < self._reach:
+            raise InvariantBroken(f"revision {revision} is too long ago to go back to")
         if self.placing[0] >= 0:  # interrupted, before or just after it was noted
             if not self._history or self._history[-1][0] < self.revision - 1:
-                self.note_placed()
+                self.note_placed(int(self.placing[0]))
             self.placing[0] = -1
         while self._history and self._history[-1][0] >= revision:
             self._apply(*self._history.pop()[1])
+        self.keep()
 
     def check_invariants(self, vms: Iterable[tuple[int, Shape]]) -> None:
         """Raise unless the rows are exactly what these VMs make of the zone, and nothing is over capacity."""

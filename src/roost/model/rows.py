@@ -9,7 +9,6 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 CACHE_LINE = 64
 
@@ -61,18 +60,9 @@ def _padded(fields: list[Any]) -> np.dtype[np.void]:
     )
 
 
-def aligned_copy(rows: NDArray[np.void]) -> NDArray[np.void]:
-    """A copy of rows that begins at a cache line."""
-    buffer = np.zeros(rows.nbytes + CACHE_LINE, np.uint8)
-    start = -buffer.ctypes.data % CACHE_LINE
-    copy = buffer[start : start + rows.nbytes].view(rows.dtype)
-    copy[:] = rows
-    return copy
-
-
 def rack_type(bands: int, resources: int) -> np.dtype[np.void]:
     """One rack: sums over its machines. `free` counts ready machines only."""
-    return np.dtype(
+    return _padded(
         [
             ("capacity", np.int64, (resources,)),
             ("used", np.int64, (resources,)),
@@ -82,14 +72,13 @@ def rack_type(bands: int, resources: int) -> np.dtype[np.void]:
             ("machines", np.int32),
             ("vms", np.int32),
             ("empty", np.int32),  # ready machines without a VM
-        ],
-        align=True,
+        ]
     )
 
 
 def cluster_type(bands: int, resources: int, vm_types: int) -> np.dtype[np.void]:
     """One cluster: homogeneous hardware, sums over its machines, and which VM types it takes."""
-    return np.dtype(
+    return _padded(
         [
             ("capacity", np.int64, (resources,)),
             ("used", np.int64, (resources,)),
@@ -106,6 +95,5 @@ def cluster_type(bands: int, resources: int, vm_types: int) -> np.dtype[np.void]
             ("quarantined", np.int8),
             ("features", np.int32),
             ("supports", np.int8, (vm_types,)),
-        ],
-        align=True,
+        ]
     )
