@@ -242,16 +242,17 @@ class PlainAllocator:
 
     # --------------------------------------------------------------------------------------------- deciding
 
-    def answer(self, wish: Wish, lots: Sequence[int]) -> Answer:
-        """What should come of a wish now. `lots` says how ties between clusters fall."""
+    def answer(self, wish: Wish, lots: Sequence[int], ignored: Sequence[str] = ()) -> Answer:
+        """What should come of a wish now. `lots` says how ties between clusters fall; rules can be `ignored`."""
         rules, rows, vm = self.rules, self.rows(), self.vm_row(wish.vm, wish.tenant)
+        validators = [bound for bound in rules.validators if bound.rule.name not in ignored]
         cluster_failures = tuple(
             self._first_failure(rules.cluster_validators, cluster, vm) for cluster in rows.clusters
         )
         tenant = self._tenant(wish, rows)
         failures = tuple(
             cluster_failures[machine.cluster]
-            or self._first_failure(rules.validators, machine, vm)
+            or self._first_failure(validators, machine, vm)
             or self._tenant_failure(tenant, machine, m, wish, rows)
             for m, machine in enumerate(rows.machines)
         )
@@ -325,9 +326,9 @@ class PlainAllocator:
                 tenant.here = sum(home == m for home in homes)
             else:
                 tenant.here = sum(getattr(rows.machines[home], unit) == getattr(machine, unit) for home in homes)
+                if unit == wish.constraints.colocate and getattr(machine, unit) in wish.refused and not homes:
+                    tenant.here = -1  # how a rule is told that the unit was tried and is too small
             if not bound.rule.function(tenant, *self._constants(bound)):
-                return bound
-            if unit == wish.constraints.colocate and getattr(machine, unit) in wish.refused:
                 return bound
         return None
 

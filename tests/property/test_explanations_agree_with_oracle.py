@@ -168,25 +168,28 @@ def check_failure(world: World, request: Request, checked: Checked) -> None:
     """The one word for a refusal is true of it."""
     found, (vm, at) = checked.decision.explanation, explained_vm(checked)
     answer = checked.final.answers[at]
-    refused_by_tenant = [m for m, bound in enumerate(answer.failures) if bound and bound.rule.kind == "tenant"]
-    needs = [answer.vm.demand[row.generation] for row in answer.rows.machines]
-    open_ready = [
-        m
-        for m, row in enumerate(answer.rows.machines)
-        if answer.cluster_failures[row.cluster] is None and row.state == MachineState.READY
-    ]
-    has_room = [
-        m for m in open_ready if all(f >= n for f, n in zip(answer.rows.machines[m].free[-1], needs[m], strict=True))
-    ]
-    assert (found.failure == "tenant_constraint") == bool(refused_by_tenant)
-    if found.failure in ("no_capacity", "fragmented"):
-        assert empty_zone_has_a_place(world, request, vm)
-    if found.failure == "mistake":
-        assert not empty_zone_has_a_place(world, request, vm)
-    if found.failure == "fragmented":
-        sums = [sum(answer.rows.machines[m].free[-1][r] for m in open_ready) for r in range(len(world.zone.resources))]
-        assert all(total >= min(needs[m][r] for m in open_ready) for r, total in enumerate(sums))
-        assert has_room == [], "a single machine has room, so it is not fragmentation that is in the way"
+    if any(bound is not None and bound.rule.kind == "tenant" for bound in answer.failures):
+        assert found.failure == "tenant_constraint"
+    elif not empty_zone_has_a_place(world, request, vm):
+        assert found.failure == "mistake"
+    else:
+        assert found.failure == ("fragmented" if fits_in_sum(world, request, vm, checked) else "no_capacity")
+
+
+def fits_in_sum(world: World, request: Request, vm: int, checked: Checked) -> bool:
+    """Whether the machines that lack nothing but room have enough of each resource together."""
+    trial = checked.decision.trial
+    for i, machine in zip(trial.order, trial.machines, strict=False):
+        world.oracle.place(f"earlier {i}", request.vms[i], request.tenant, machine)
+    wish = Wish(request.vms[vm], request.tenant)
+    answer = world.oracle.answer(wish, range(len(world.zone.clusters)), ignored=("has_room", "evicts_nobody"))
+    for i, _ in zip(trial.order, trial.machines, strict=False):
+        world.oracle.remove(f"earlier {i}")
+    rows = [answer.rows.machines[m] for m in answer.valid]
+    return bool(rows) and all(
+        sum(row.free[-1][r] for row in rows) >= max(answer.vm.demand[row.generation][r] for row in rows)
+        for r in range(len(world.zone.resources))
+    )
 
 
 @each_policy
