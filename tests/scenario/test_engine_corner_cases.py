@@ -143,14 +143,6 @@ def test_vms_that_must_stay_together_start_over_elsewhere_when_the_first_place_i
         world.check()
 
 
-def test_a_constraint_that_the_policy_enforces_only_for_another_domain_is_refused() -> None:
-    """It has a rule for tenants that stay in one cluster, none for those that stay in one rack."""
-    text = own_policy("half", "rule_1").replace("machines:", "tenants: [colocate_cluster]\nmachines:")
-    allocator = Allocator(build(TINY, (ClusterPlan(0, 0, (1, 1)),)), Policy.parse(text))
-    with pytest.raises(InvalidInput, match="colocate"):
-        allocator.allocate(Request("t", (VM("whole"), VM("whole")), Constraints(colocate="rack")))
-
-
 def zone_with_a_cluster_in_two_datacenters(shape: Shape) -> Zone:
     """One cluster, a rack of it in each of two datacenters."""
     return Zone(
