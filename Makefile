@@ -42,8 +42,8 @@ lock: ## Renew both locks from pyproject.toml (LOCK_ARGS=--upgrade for newer ver
 	@echo "Locking the dependencies: a minute or two."
 	@$(PYTHON) -m venv --clear --without-pip $(LOCK_VENV)
 	@$(call pip_into,$(LOCK_VENV)) install $(PIP_TOOLS)
-	@$(PIP_COMPILE) $(LOCK_ARGS) --extra data --output-file requirements.lock pyproject.toml
-	@$(PIP_COMPILE) $(LOCK_ARGS) --extra data --extra dev --constraint requirements.lock \
+	@$(PIP_COMPILE) $(LOCK_ARGS) --extra data --extra postgres --output-file requirements.lock pyproject.toml
+	@$(PIP_COMPILE) $(LOCK_ARGS) --extra data --extra postgres --extra dev --constraint requirements.lock \
 		--output-file requirements-dev.lock pyproject.toml
 	@sed -i '1i # Made by "make lock" from pyproject.toml; not edited by hand.' requirements.lock requirements-dev.lock
 	@rm -rf $(LOCK_VENV)
