@@ -186,6 +186,8 @@ def _generate(rules: RuleSet, zone: Zone) -> str:
 
     lines += ["", "@njit(cache=True)", "def machine_failure(machine, vm, m, columns, slots):"]
     lines += _failures("validator", rules.validators, call, "machine")
+    lines += ["", "@njit(cache=True)", "def recheck_failure(machine, vm):"]
+    lines += _failures("validator", rules.validators, call, "machine", only_rechecked=True)
     machine: list[tuple[int, BoundRule, int]] = []
     rack: list[tuple[int, BoundRule, int]] = []
     for step in zip(range(len(rules.shifts)), rules.preferences, rules.shifts, strict=True):
@@ -226,9 +228,13 @@ class _Caller:
         return f"{name}({', '.join([row, 'vm', *needs, *constants])})"
 
 
-def _failures(prefix: str, rules: tuple[BoundRule, ...], call: _Caller, row: str) -> list[str]:
+def _failures(
+    prefix: str, rules: tuple[BoundRule, ...], call: _Caller, row: str, only_rechecked: bool = False
+) -> list[str]:
     lines = []
     for i, bound in enumerate(rules):
+        if only_rechecked and not bound.rule.recheck:
+            continue
         lines += [f"    if not {call(f'{prefix}{i}', bound, row)}:", f"        return {i}"]
     return [*lines, "    return -1"]
 

@@ -268,17 +268,9 @@ def _reasons(engine: Engine, view: View, judged: Judgement) -> tuple[Reason, ...
 
 
 def _text(engine: Engine, view: View, verdict: int, detail: int) -> str:
-    """A validator's reason, its placeholder filled from the zone's own words."""
+    """Why a rule, by its place among all hard rules, refuses."""
     rules = engine.rules
-    rule = (*rules.cluster_validators, *rules.validators, *rules.tenant_rules)[verdict].rule
-    if rule.detail is None:
-        return rule.reason
-    words = {
-        "resource": [r.name for r in view.zone.resources],
-        "state": [s.name.lower() for s in MachineState],
-        "generation": [g.name for g in view.zone.generations],
-    }
-    return rule.reason.format(**{name: known[min(detail, len(known) - 1)] for name, known in words.items()})
+    return (*rules.cluster_validators, *rules.validators, *rules.tenant_rules)[verdict].reason(view.zone, detail)
 
 
 def _failure(engine: Engine, view: View, subject: Subject, judged: Judgement) -> Failure:

@@ -5,6 +5,7 @@ The generated part defines, from the rules of one policy in their order:
     machine_failure(machine, vm, m, columns, slots)  the first validator that says no, -1 for none
     machine_score(machine, vm, m, columns, slots)    packed buckets of its preferences, or beyond INVALID: a fault
     machine_detail(machine, vm, rule)                which word completes that validator's reason
+    recheck_failure(machine, vm)                     the first validator marked for re-check that says no, -1 for none
     rack_bits(rack, vm)                              buckets of the rack preferences, in their place in the key
     cluster_key(cluster, vm), cluster_failure(cluster, vm)
     column_value(j, machine, vm, m, columns, slots)  derived column j
@@ -84,6 +85,20 @@ def touch_cluster(journal, c):
 
 
 @njit(cache=True)
+def hold(machine, vm, sign):
+    """Let a machine hold a VM (sign 1) or no longer (sign -1): its own row, no sums."""
+    for r in range(len(machine.capacity)):
+        amount = sign * vm.demand[machine.generation][r]
+        for b in range(vm.priority, len(machine.free)):
+            machine.free[b][r] -= amount
+    machine.vms += sign
+    if vm.isolation > 0:
+        machine.owner = vm.isolation if machine.vms > 0 else 0
+    if vm.colocation >= 0:
+        machine.classes[vm.colocation] += sign
+
+
+@njit(cache=True)
 def place(machines, racks, clusters, links, journal, m, vm, sign):
     """Put a VM on machine m (sign 1) or take it off again (sign -1), in every sum that counts it."""
     machine, rack, cluster = machines[m], racks[machines[m].rack], clusters[machines[m].cluster]
@@ -93,23 +108,60 @@ def place(machines, racks, clusters, links, journal, m, vm, sign):
         amount = sign * vm.demand[machine.generation][r]
         rack.used[r] += amount
         cluster.used[r] += amount
-        for b in range(vm.priority, bands):
-            machine.free[b][r] -= amount
-            if ready:
+        if ready:
+            for b in range(vm.priority, bands):
                 rack.free[b][r] -= amount
                 cluster.free[b][r] -= amount
     was_empty = machine.vms == 0
-    machine.vms += sign
+    hold(machine, vm, sign)
     rack.vms += sign
     cluster.vms += sign
     if ready and was_empty != (machine.vms == 0):
         step = 1 if machine.vms == 0 else -1
         rack.empty += step
         cluster.empty += step
-    if vm.isolation > 0:
-        machine.owner = vm.isolation if machine.vms > 0 else 0
-    if vm.colocation >= 0:
-        machine.classes[vm.colocation] += sign
+    touch(machines, links, journal, m)
+
+
+@njit(cache=True)
+def admit(machines, m, vm):
+    """At commit: let a machine hold a VM if every re-checked validator agrees; else the number of one that does not."""
+    failure = recheck_failure(machines[m], vm)
+    if failure < 0:
+        hold(machines[m], vm, 1)
+    return failure
+
+
+@njit(cache=True)
+def dismiss(machines, m, vm):
+    """At commit: a machine no longer holds a VM."""
+    hold(machines[m], vm, -1)
+
+
+@njit(cache=True)
+def adopt(machines, racks, clusters, links, journal, m, fresh):
+    """Let machine m hold what a fresher row of it holds, and be as that says it is, in every sum that counts it."""
+    machine, rack, cluster = machines[m], racks[machines[m].rack], clusters[machines[m].cluster]
+    lowest = len(machine.free) - 1
+    was, now = np.int64(machine.state == READY), np.int64(fresh.state == READY)
+    for r in range(len(machine.capacity)):
+        more = machine.free[lowest][r] - fresh.free[lowest][r]
+        rack.used[r] += more
+        cluster.used[r] += more
+        for b in range(len(machine.free)):
+            change = now * fresh.free[b][r] - was * machine.free[b][r]
+            rack.free[b][r] += change
+            cluster.free[b][r] += change
+            machine.free[b][r] = fresh.free[b][r]
+    rack.vms += fresh.vms - machine.vms
+    cluster.vms += fresh.vms - machine.vms
+    change = now * np.int64(fresh.vms == 0) - was * np.int64(machine.vms == 0)
+    rack.empty += change
+    cluster.empty += change
+    for c in range(len(machine.classes)):
+        machine.classes[c] = fresh.classes[c]
+    machine.vms, machine.owner, machine.state, machine.health = fresh.vms, fresh.owner, fresh.state, fresh.health
+    machine.failures, machine.versions_behind = fresh.failures, fresh.versions_behind
     touch(machines, links, journal, m)
 
 

@@ -129,6 +129,8 @@ def _check(rule: Rule) -> None:
         return
     if rule.needs and rule.scope != "machine":
         raise InvalidInput(where, f"is a {rule.scope} rule with needs", "derived columns are facts about machines")
+    if rule.recheck and (rule.needs or rule.scope != "machine"):
+        raise InvalidInput(where, "is marked for re-check", "a commit sees machine rows alone: no needs, scope machine")
     if hidden := {field for fields in TRAIT_FIELDS.values() for field in fields} - set(TRAIT_FIELDS):
         for trait in hidden & set(rule.traits):
             owner = next(t for t, fields in TRAIT_FIELDS.items() if trait in fields)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from roost.engine.rule import TRAIT_FIELDS, OptionalResource, PerResource, ResourceName, Rule
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.rows import MachineState
 from roost.model.zone import Zone
 
 LARGEST_NUMBER = 2**53  # beyond it whole numbers are no longer exact
@@ -75,6 +76,17 @@ class BoundRule:
             else:
                 resolved.append(value)
         return tuple(resolved)
+
+    def reason(self, zone: Zone, detail: int) -> str:
+        """Why it refuses: its reason, the placeholder filled from the zone's own words."""
+        if self.rule.detail is None:
+            return self.rule.reason
+        words = {
+            "resource": [r.name for r in zone.resources],
+            "state": [s.name.lower() for s in MachineState],
+            "generation": [g.name for g in zone.generations],
+        }
+        return self.rule.reason.format(**{name: known[min(detail, len(known) - 1)] for name, known in words.items()})
 
     def bucket(self, score: float) -> int:
         """Which bucket a score falls into: ⌈S·N⌉."""

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from roost.engine.memory import copy_of, zeros
 from roost.engine.shape import Shape
@@ -22,7 +23,7 @@ from roost.model.zone import Zone
 # The rack stands here, too, so that a walk can ask for it before the machine's row has arrived.
 LINK_TYPE = np.dtype([("revision", np.int64), ("older", np.int32), ("newer", np.int32), ("rack", np.int32)], align=True)
 
-Change = tuple[str, int, Any]  # what, the row it changes, and a shape or the new value
+Change = tuple[str, int, Any]  # what, the row it changes, and a shape, a row or the new value
 
 
 class View:
@@ -77,6 +78,10 @@ class View:
         """Take a cluster out of use for new VMs, or back."""
         self._change("quarantine", cluster, quarantined)
 
+    def adopt(self, machine: int, fresh: NDArray[np.void]) -> None:
+        """Believe a fresher row (an array of one) about what a machine holds and how it is."""
+        self._change("adopt", machine, fresh)
+
     def _change(self, what: str, row: int, value: Any) -> None:
         before = self.revision
         self._note(before, self._apply(what, row, value))
@@ -92,6 +97,10 @@ class View:
             self.clusters[row]["quarantined"] = value
             self.kernel.touch_cluster(self.journal, row)
             return what, row, old
+        if what == "adopt":
+            before = self.machines[row : row + 1].copy()
+            self.kernel.adopt(*self.rows, row, value[0])
+            return what, row, before
         old = int(self.machines[row][what])
         if what == "state":
             self.kernel.set_state(*self.rows, row, value)

@@ -3,6 +3,7 @@
     RoostError
     ├── InvalidInput        the caller's mistake: says where, what is wrong, and what would be right
     │   └── UnknownName     a name that is not in the zone or the policy, with the nearest names that are
+    ├── StoreUnavailable    the store cannot be reached or used just now; what was asked may or may not have been done
     └── InvariantBroken     a bug in Roost: the state contradicts itself
 
 A request that does not fit is no error: it is a decision that says why. Codes never change once released.
@@ -47,6 +48,12 @@ class UnknownName(InvalidInput):
         more = "" if close or len(names) <= 8 else f" and {len(names) - 8} more"
         remedy = f"{'did you mean' if close else 'known are'} {', '.join(shown)}{more}" if names else "none are defined"
         super().__init__(where, f"no {kind} is called {str(name)!r}", remedy)
+
+
+class StoreUnavailable(RoostError):
+    """The store cannot be reached or used. Ask again with the same key: it is never done twice."""
+
+    code = "roost.store_unavailable"
 
 
 class InvariantBroken(RoostError):

@@ -14,7 +14,7 @@ MOST = 1_000_000  # of anything a constraint can ask for
 Colocation = Literal["rack", "cluster", "datacenter"]
 
 
-class VM(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class VM(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """One virtual machine that is wanted: its type, and what else it asks of the machine it runs on."""
 
     type: str
@@ -43,7 +43,7 @@ class VM(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
                 raise InvalidInput(f"vm.traits.{trait}", f"must be a whole number, not {value!r}")
 
 
-class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """What a tenant asks of its VMs together. A fault domain is a rack. 0 or empty means: no such constraint."""
 
     min_fault_domains: int = 0
@@ -83,7 +83,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 UNCONSTRAINED = Constraints()
 
 
-class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """VMs that are placed together or not at all. For a tenant that already has VMs this is a scale-out."""
 
     tenant: str

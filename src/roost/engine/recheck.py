@@ -1,0 +1,132 @@
+"""The validators marked for re-check, on rows that an authority hands over: the same compiled functions, at commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roost.engine.compiler import compile_rules
+from roost.engine.ruleset import RuleSet
+from roost.engine.shape import Shape, Shapes
+from roost.model.errors import InvalidInput
+from roost.model.inventory import MachineSpec
+from roost.model.request import VM
+from roost.model.zone import CONDITION, Zone
+
+MOST_NUMBERS = 100_000  # tenants remembered by number
+
+
+class Holding(Protocol):
+    """What a row of an authority says of a machine."""
+
+    @property
+    def spec(self) -> MachineSpec:
+        """What it is."""
+
+    @property
+    def used(self) -> Sequence[int]:
+        """By band, then resource: what VMs of that band take."""
+
+    @property
+    def classes(self) -> Sequence[int]:
+        """VMs of each anti-colocation class."""
+
+    @property
+    def vms(self) -> int:
+        """How many it runs."""
+
+    @property
+    def owner(self) -> str:
+        """The tenant that holds it in isolation."""
+
+
+class TenantNumbers:
+    """A number for each tenant that holds machines in isolation, as rows have them. Never zero, never shared."""
+
+    def __init__(self) -> None:
+        self._numbers = {"": 0}
+
+    def __getitem__(self, tenant: str) -> int:
+        return self._numbers.setdefault(tenant, len(self._numbers))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
+def rows_of(zone: Zone, holdings: Sequence[Holding], numbers: TenantNumbers) -> NDArray[np.void]:
+    """Machine rows as rules read them, from what an authority holds. A machine that the zone lacks is never ready."""
+    index = zone.machine_index
+    at = [index.get(holding.spec.name, -1) for holding in holdings]
+    rows = zone.machines[at] if len(at) else zone.machines[:0].copy()
+    if not len(at):
+        return rows
+    bands, resources = rows["free"].shape[1:]
+    used = np.array([holding.used for holding in holdings], np.int32).reshape(-1, bands, resources)
+    rows["capacity"] = [holding.spec.capacity for holding in holdings]
+    rows["free"] = rows["capacity"][:, None, :] - np.cumsum(used, axis=1)
+    rows["vms"] = [holding.vms for holding in holdings]
+    rows["owner"] = [numbers[holding.owner] for holding in holdings]
+    if zone.classes:
+        rows["classes"] = [holding.classes for holding in holdings]
+    for field in CONDITION:
+        rows[field] = [getattr(holding, field) for holding in holdings]
+    return rows
+
+
+class Recheck:
+    """Tests placements at commit, for one zone and one set of rules."""
+
+    def __init__(self, zone: Zone, rules: RuleSet) -> None:
+        self.zone, self.rules = zone, rules
+        self.kernel = compile_rules(rules, zone)
+        self.shapes = Shapes(zone, rules)
+        self.numbers = TenantNumbers()
+
+    def bench(self, rows: Sequence[Holding]) -> RecheckBench:
+        """Test placements on these rows."""
+        if len(self.numbers) > MOST_NUMBERS:
+            self.shapes, self.numbers = Shapes(self.zone, self.rules), TenantNumbers()
+        return RecheckBench(self, rows)
+
+
+class RecheckBench:
+    """The rows of one commit: each placement is tested on what those before it left."""
+
+    def __init__(self, recheck: Recheck, holdings: Sequence[Holding]) -> None:
+        self.recheck = recheck
+        self.rows = rows_of(recheck.zone, holdings, recheck.numbers)
+        known = recheck.zone.machine_index
+        self._at = {holding.spec.name: i for i, holding in enumerate(holdings) if holding.spec.name in known}
+        self._admit, self._dismiss = recheck.kernel.admit, recheck.kernel.dismiss
+
+    def _shape(self, vm: VM, tenant: str) -> Shape:
+        recheck = self.recheck
+        return recheck.shapes.of(vm, recheck.numbers[tenant] if vm.isolated else 0)
+
+    def place(self, machine: str, vm: VM, tenant: str) -> str | None:
+        """Put a VM on a machine if every validator agrees; else the reason of the first that does not."""
+        at = self._at.get(machine)
+        if at is None:
+            return "not known here yet"
+        try:
+            shape = self._shape(vm, tenant)
+        except InvalidInput as error:  # decided by other rules, or for another zone
+            return str(error)
+        failure = int(self._admit(self.rows, at, shape.row[0]))
+        if failure < 0:
+            return None
+        detail = int(self.recheck.kernel.machine_detail(self.rows[at], shape.row[0], failure))
+        return self.recheck.rules.validators[failure].reason(self.recheck.zone, detail)
+
+    def remove(self, machine: str, vm: VM, tenant: str) -> None:
+        """Take a VM off a machine."""
+        if (at := self._at.get(machine)) is not None:
+            self._dismiss(self.rows, at, self._shape(vm, tenant).row[0])
+
+    def set_condition(self, machine: str, field: str, value: int) -> None:
+        """A machine's condition changed."""
+        if (at := self._at.get(machine)) is not None:
+            self.rows[field][at] = value

@@ -1,0 +1,58 @@
+"""What the change feed says: each entry is one commit, whole, with all that is needed to undo it again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from roost.model.inventory import MachineSpec
+from roost.model.request import UNCONSTRAINED, VM, Constraints
+
+
+class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A VM on a machine. The name stands beside the VM, not in it."""
+
+    vm: str
+    spec: VM
+    machine: str
+
+
+class ConditionChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A field of a machine's condition (state, health, failures, versions_behind), before and after."""
+
+    machine: str
+    field: str
+    before: int
+    after: int
+
+
+class QuarantineChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A cluster taken out of use for new VMs, or back."""
+
+    cluster: str
+    before: bool
+    after: bool
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One commit. Entries are numbered by the feed: the number is the revision of the zone after the entry."""
+
+    key: str  # the idempotency key of what was asked for
+    tenant: str = ""
+    constraints: Constraints = UNCONSTRAINED  # the tenant's
+    before: int = 0  # the tenant's stamp before and after this entry; 0: it has no VMs
+    after: int = 0
+    placed: tuple[Placed, ...] = ()
+    released: tuple[Placed, ...] = ()
+    conditions: tuple[ConditionChange, ...] = ()
+    quarantines: tuple[QuarantineChange, ...] = ()
+    added: tuple[MachineSpec, ...] = ()
+    removed: tuple[MachineSpec, ...] = ()
+    versions: dict[str, int] = {}  # of each machine touched, after this entry
+
+    @property
+    def reshapes(self) -> bool:
+        """Whether the zone has other machines afterwards."""
+        return bool(self.added or self.removed)
+
+
+ENTRIES = msgspec.json.Decoder(list[Entry])

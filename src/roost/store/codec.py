@@ -1,0 +1,130 @@
+"""Rows of a ledger as values that a database keeps, and back. The same for every dialect of SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from roost.model.change import ENTRIES, Placed
+from roost.model.errors import InvalidInput
+from roost.model.inventory import Catalogue, MachineSpec
+from roost.model.request import VM, Constraints
+from roost.store.contract import MOST_RESOURCES, Decided, FeedRow, Record, Round, encode
+from roost.store.ledger import ClusterRow, MachineRow, TenantRow, VMRow
+
+_numbers = msgspec.json.Decoder(list[int]).decode
+_spec = msgspec.json.Decoder(MachineSpec).decode
+_vm = msgspec.json.Decoder(VM).decode
+_constraints = msgspec.json.Decoder(Constraints).decode
+_record = msgspec.json.Decoder(Record).decode
+_placed = msgspec.json.Decoder(tuple[Placed, ...]).decode
+_catalogue = msgspec.json.Decoder(Catalogue).decode
+_round = msgspec.json.Decoder(Round).decode
+
+
+class Codec:
+    """Decodes rows. What repeats itself in text is decoded once and shared."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        if len(catalogue.resources) > MOST_RESOURCES:
+            raise InvalidInput(
+                "zone: resources", f"there are {len(catalogue.resources)}", f"a store keeps at most {MOST_RESOURCES}"
+            )
+        self._resources = len(catalogue.resources)
+        self._unused = (0,) * (MOST_RESOURCES - self._resources)
+        self._specs: dict[str, MachineSpec] = {}
+        self._vms: dict[str, VM] = {}
+        self._constraints: dict[str, Constraints] = {}
+
+    def machine(self, row: tuple[Any, ...]) -> MachineRow:
+        """A machine from its columns."""
+        spec, used, classes, *rest = row
+        known = self._specs.get(spec)
+        if known is None:
+            known = self._specs[spec] = _spec(spec)
+        return MachineRow(known, _numbers(used), _numbers(classes), *rest)
+
+    def machine_values(self, row: MachineRow) -> tuple[Any, ...]:
+        """What changes of a machine, as columns: amounts, holdings, condition, version; last, its name."""
+        return (
+            *row.taken(self._resources), *self._unused, encode(row.used), encode(row.classes), row.vms, row.owner,
+            row.state, row.health, row.failures, row.versions_behind, row.version, row.spec.name,
+        )  # fmt: skip
+
+    def new_machine_values(self, row: MachineRow, position: int) -> tuple[Any, ...]:
+        """All columns of a new machine."""
+        *changing, name = self.machine_values(row)
+        return (*row.spec.capacity, *self._unused, *changing, encode(row.spec), position, name)
+
+    def vm(self, row: tuple[str, str, str, str]) -> tuple[str, VMRow]:
+        """A VM and its name from its columns."""
+        name, tenant, machine, spec = row
+        known = self._vms.get(spec)
+        if known is None:
+            known = self._vms[spec] = _vm(spec)
+        return name, VMRow(tenant, machine, known)
+
+    @staticmethod
+    def vm_values(vms: Iterable[tuple[str, VMRow]]) -> list[tuple[str, str, str, str]]:
+        """VMs as columns; the VMs of a request mostly ask for the same."""
+        texts: dict[int, str] = {}
+        values = []
+        for name, row in vms:
+            spec = row.spec
+            text = texts.get(id(spec))
+            if text is None:
+                text = texts[id(spec)] = encode(spec)
+            values.append((name, row.tenant, row.machine, text))
+        return values
+
+    def tenant(self, row: tuple[str, str, int, int]) -> tuple[str, TenantRow]:
+        """A tenant and its name from its columns."""
+        name, constraints, stamp, vms = row
+        known = self._constraints.get(constraints)
+        if known is None:
+            known = self._constraints[constraints] = _constraints(constraints)
+        return name, TenantRow(known, stamp, vms)
+
+    @staticmethod
+    def tenant_values(name: str, row: TenantRow) -> tuple[str, str, int, int]:
+        """A tenant as columns."""
+        return name, encode(row.constraints), row.stamp, row.vms
+
+    @staticmethod
+    def cluster(row: tuple[Any, ...]) -> tuple[str, ClusterRow]:
+        """A cluster and its name from its columns."""
+        name, datacenter, generation, machines, quarantined = row
+        return name, ClusterRow(datacenter, generation, machines, bool(quarantined))
+
+    @staticmethod
+    def decided(row: tuple[str, Any, str, str, str]) -> Decided:
+        """What came of a key, from its columns."""
+        key, outcome, request, record, placed = row
+        return Decided(
+            key=key, outcome=outcome, request=request.encode(), record=_record(record), placed=_placed(placed)
+        )
+
+    @staticmethod
+    def decided_values(decided: Decided) -> tuple[Any, ...]:
+        """What came of a key, as columns."""
+        record = decided.record
+        request = decided.request.decode()
+        return decided.key, decided.outcome, record.at, request, encode(record), encode(decided.placed)
+
+
+def decode_catalogue(text: str) -> Catalogue:
+    """The zone, without its machines."""
+    return _catalogue(text)
+
+
+def feed_row(row: tuple[int, int, str, int, str]) -> FeedRow:
+    """A stretch of the feed from its columns; its entries are decoded when somebody asks for them."""
+    first, last, agent, number, text = row
+    return FeedRow(first, last, agent, number, lambda: ENTRIES.decode(text))
+
+
+def decode_round(text: str) -> Round:
+    """What an agent saw."""
+    return _round(text)

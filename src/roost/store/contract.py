@@ -1,0 +1,307 @@
+"""What a store promises, and the values that cross the seam.
+
+proposals ──▶ commit ──▶ Committed   it is durable; the feed will bring it to every follower
+                    └──▶ Conflict    nothing of it was done: somebody was faster; here are the fresh rows
+                    └──▶ Replayed    the key was answered before; here is that answer
+                    └──▶ Rejected    it makes no sense to this store, whoever asks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from roost.model.change import Entry, Placed
+from roost.model.errors import InvalidInput
+from roost.model.inventory import Catalogue, MachineSpec
+from roost.model.request import UNCONSTRAINED, VM, Constraints
+from roost.store.ledger import Ledger, MachineRow, TenantRow
+
+LARGEST_GROUP = 1_024  # proposals that can share a transaction
+MOST_RESOURCES = 8  # columns that the tables have for amounts
+NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+# --------------------------------------------------------------------------------------------------------- proposals
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Put all these VMs of a tenant on these machines, or none of them."""
+
+    key: str
+    request: bytes  # what was asked for, as JSON: the same key with another request is a mistake
+    record: Record
+    tenant: str
+    constraints: Constraints = UNCONSTRAINED
+    stamp: int = 0  # the tenant's when this was decided; 0: it had no VMs
+    placed: tuple[Placed, ...]
+    seen: Mapping[str, int] = NOTHING  # versions of the machines; only a strict commit asks
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Take all these VMs of a tenant off their machines, or none of them."""
+
+    key: str
+    request: bytes
+    record: Record
+    tenant: str
+    released: tuple[Placed, ...]
+    stamp: int | None = None  # if given, the tenant must be as it was then: for taking away all of its VMs
+
+
+class SetCondition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Say how a machine is: its state, health, failures or versions_behind."""
+
+    key: str
+    request: bytes
+    record: Record
+    machine: str
+    condition: Mapping[str, int]
+
+
+class SetQuarantine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Take a cluster out of use for new VMs, or back."""
+
+    key: str
+    request: bytes
+    record: Record
+    cluster: str
+    quarantined: bool
+
+
+class AddMachines(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Add machines; a cluster begins with its first machine."""
+
+    key: str
+    request: bytes
+    record: Record
+    machines: tuple[MachineSpec, ...]
+    conditions: Mapping[str, Mapping[str, int]] = {}  # of those that are not as good as new
+
+
+class RemoveMachines(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Remove machines that run nothing; a cluster ends with its last machine."""
+
+    key: str
+    request: bytes
+    record: Record
+    machines: tuple[str, ...]
+
+
+class Decline(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Note that a request was refused. It changes nothing, and the same key may be tried again."""
+
+    key: str
+    request: bytes
+    record: Record
+
+
+Proposal = Place | Release | SetCondition | SetQuarantine | AddMachines | RemoveMachines | Decline
+
+
+# ---------------------------------------------------------------------------------------------------------- decisions
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """How a decision came about."""
+
+    agent: str = ""
+    round: int = 0  # of the agent; (agent, round) names a Round
+    position: int = 0  # in the round
+    at: float = 0.0  # seconds since 1970
+    policy: str = ""  # name and digest
+    retries: int = 0
+    hits: int = 0  # evaluations that were cached
+    updated: int = 0  # machines looked at to bring caches up to date
+    waited_us: int = 0  # in the queue, the earlier tries included
+    decided_us: int = 0
+    homes: tuple[str, ...] = ()  # machines of the tenant's VMs, if it has constraints
+    order: tuple[int, ...] = ()  # in which the VMs were placed
+    machines: tuple[str, ...] = ()  # found, in that order; fewer than VMs if the request was declined
+    refused: tuple[int, ...] = ()  # units found too small for VMs that stay together
+    avoiding: bool = False  # drew among the top N instead of the best, to avoid conflicts
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What an agent saw when it decided a group of requests: the zone at a revision, and what it knew beyond that.
+
+    The first decision of a round saw exactly this; each later one saw, besides, what those before it had placed.
+    """
+
+    agent: str
+    number: int
+    revision: int
+    seed: int = 0
+    ahead: tuple[tuple[int, int], ...] = ()  # (round, position) of its own placements that the feed had not brought
+    adopted: tuple[MachineRow, ...] = ()  # rows learnt from conflicts, with its own placements on them
+    placed: tuple[tuple[str, tuple[Placed, ...]], ...] = ()  # by position: a tenant, and what was placed for it
+
+
+class Decided(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the store remembers of one key."""
+
+    key: str
+    outcome: Literal["committed", "declined"]
+    request: bytes
+    record: Record
+    placed: tuple[Placed, ...] = ()
+
+
+# ----------------------------------------------------------------------------------------------------------- outcomes
+
+
+class Committed(msgspec.Struct, frozen=True, gc=False):
+    """Done and durable."""
+
+    versions: Mapping[str, int] = NOTHING  # of the machines touched
+
+
+Reason = Literal["room", "stale", "tenant", "name", "machine", "gone"]
+
+
+class Conflict(msgspec.Struct, frozen=True, gc=False):
+    """Nothing was done: what the proposal rests on has changed. `machines` are as they are now."""
+
+    reason: Reason
+    detail: str
+    machines: tuple[MachineRow, ...] = ()
+    stamp: int | None = None  # the tenant's, now
+
+
+class Replayed(msgspec.Struct, frozen=True, gc=False):
+    """The key was answered before: this is what it got."""
+
+    decided: Decided
+
+
+class Rejected(msgspec.Struct, frozen=True, gc=False):
+    """It can never be done as it stands."""
+
+    error: InvalidInput
+
+
+Outcome = Committed | Conflict | Replayed | Rejected
+
+
+# --------------------------------------------------------------------------------------------------------------- feed
+
+
+@dataclass(frozen=True)
+class FeedRow:
+    """The entries of one transaction; they have the revisions `first` to `last`."""
+
+    first: int
+    last: int
+    agent: str
+    round: int
+    read: Callable[[], list[Entry]]
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """Read when asked for: an agent knows its own already."""
+        return self.read()
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A stretch of the feed, oldest first."""
+
+    rows: Sequence[FeedRow]
+    reload: bool = False  # what comes next has been trimmed away: load the zone anew
+
+    def after(self, revision: int) -> Iterable[tuple[int, Entry]]:
+        """Each entry beyond a revision, with its own."""
+        for row in self.rows:
+            for number, entry in enumerate(row.entries, row.first):
+                if number > revision:
+                    yield number, entry
+
+
+@dataclass(frozen=True)
+class Mending:
+    """What an audit overwrites: sums that rows keep. It never places or removes a VM."""
+
+    machines: Sequence[MachineRow] = ()
+    tenants: Mapping[str, TenantRow | None] = field(default_factory=dict)  # None: it has no VMs
+
+
+# --------------------------------------------------------------------------------------------------------------- seam
+
+
+class Bench(Protocol):
+    """The rows of one commit, under the rules' eyes: each placement is tested on what those before it left."""
+
+    def place(self, machine: str, vm: VM, tenant: str) -> str | None:
+        """Put a VM on a machine if every re-checked validator agrees; else why not."""
+
+    def remove(self, machine: str, vm: VM, tenant: str) -> None:
+        """Take a VM off a machine."""
+
+    def set_condition(self, machine: str, field: str, value: int) -> None:
+        """A machine's condition changed."""
+
+
+class Recheck(Protocol):
+    """The validators that are marked for re-check, as the engine runs them."""
+
+    def bench(self, rows: Sequence[MachineRow]) -> Bench:
+        """Test placements on these rows."""
+
+
+class Store(Protocol):
+    """The truth about one zone.
+
+    - `commit` does each proposal wholly or not at all, on the freshest rows, locked in one order; one proposal's
+      conflict does not touch its neighbours. What it says is committed survives a crash.
+    - A key that was committed is never done again: it is answered as it was the first time.
+    - The feed has every commit exactly once, under consecutive revisions, in one order for every follower, and an
+      entry follows whatever it rests on. A revision once seen never changes.
+    - `load` and the feed fit together: the ledger loaded at a revision, and the entries after it, make the tables.
+    - Methods may be called from any thread; one thread may commit while another follows the feed.
+    """
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The zone, without its machines."""
+
+    def load(self) -> Ledger:
+        """Everything, as of one revision."""
+
+    def commit(
+        self, group: Sequence[Proposal], recheck: Recheck, *, strict: bool = False, round_: Round | None = None
+    ) -> list[Outcome]:
+        """Do what can be done, in order. `strict` refuses what was decided on an outdated machine, though it fits."""
+
+    def changes(self, since: int, limit: int = 1_000) -> Feed:
+        """What was committed after a revision, as far as the feed is numbered; at most `limit` transactions."""
+
+    def wait(self, since: int, seconds: float) -> bool:
+        """Sleep until there may be changes after a revision, or the time is up. Only a hint."""
+
+    def trim(self, keep: int, decisions_before: float = 0.0) -> int:
+        """Forget all but the last `keep` revisions, and decisions made earlier; returns the oldest one followable."""
+
+    def decided(self, key: str) -> Decided | None:
+        """What came of a key."""
+
+    def round(self, agent: str, number: int) -> Round | None:
+        """What an agent saw."""
+
+    def decisions(self, limit: int = 100) -> list[Decided]:
+        """The latest decisions, latest first."""
+
+    def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
+        """Write what `mend` makes of the ledger, while nobody else writes, and make every follower reload."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+
+def encode(value: Any) -> str:
+    """A value as JSON text, as the tables keep it."""
+    return msgspec.json.encode(value).decode()

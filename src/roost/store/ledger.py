@@ -1,0 +1,257 @@
+"""The state of a zone by name: what the tables of a store hold, and what the change feed adds up to.
+
+Entries can be applied and undone, so any revision that the feed reaches can be rebuilt from any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from roost.model.change import Entry, Placed
+from roost.model.errors import InvariantBroken
+from roost.model.inventory import Catalogue, MachineSpec
+from roost.model.request import VM, Constraints
+
+STARTING = {"state": 0, "health": 100, "failures": 0, "versions_behind": 0}  # the condition of a new machine
+
+
+class MachineRow(msgspec.Struct, gc=False):
+    """A machine as the store holds it: what it is, what is used of it, and how it is."""
+
+    spec: MachineSpec
+    used: list[int]  # by band, then resource: what VMs of that very band take
+    classes: list[int]  # VMs of each anti-colocation class
+    vms: int = 0
+    owner: str = ""  # the tenant that holds it in isolation
+    state: int = STARTING["state"]
+    health: int = STARTING["health"]
+    failures: int = STARTING["failures"]
+    versions_behind: int = STARTING["versions_behind"]
+    version: int = 0  # grows by one with every entry that touches the machine
+
+    def copy(self) -> MachineRow:
+        """One that can change without this one noticing."""
+        twin = msgspec.structs.replace(self)
+        twin.used, twin.classes = self.used.copy(), self.classes.copy()
+        return twin
+
+    def taken(self, resources: int) -> list[int]:
+        """What VMs of all bands take together, by resource."""
+        return [sum(self.used[r::resources]) for r in range(resources)]
+
+
+class TenantRow(msgspec.Struct, frozen=True, gc=False):
+    """A tenant that has VMs."""
+
+    constraints: Constraints
+    stamp: int  # another one after every entry of the tenant; never the same again
+    vms: int
+
+
+class VMRow(msgspec.Struct, frozen=True, gc=False):
+    """A VM that runs."""
+
+    tenant: str
+    machine: str
+    spec: VM
+
+
+class ClusterRow(msgspec.Struct, frozen=True, gc=False):
+    """A cluster that has machines."""
+
+    datacenter: str
+    generation: str
+    machines: int
+    quarantined: bool = False
+
+
+class Accounts:
+    """How one VM more or less, or another entry, changes rows. The only place that knows."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self.resources, self.bands = len(catalogue.resources), len(catalogue.bands)
+        self._demand = catalogue.demand
+        self._band = {"": 0} | {name: i for i, name in enumerate(catalogue.bands)}
+        self._class = {name: i for i, name in enumerate(catalogue.classes)}
+
+    def new_row(self, spec: MachineSpec) -> MachineRow:
+        """An empty machine."""
+        return MachineRow(spec, [0] * (self.bands * self.resources), [0] * len(self._class))
+
+    def put(self, row: MachineRow, vm: VM, tenant: str, sign: int) -> None:
+        """Put a VM on a machine (sign 1) or take it off (sign -1)."""
+        at = self._band[vm.priority] * self.resources
+        used = row.used
+        for amount in self._demand[vm.type, row.spec.generation]:
+            used[at] += sign * amount
+            at += 1
+        row.vms += sign
+        if vm.isolated:
+            row.owner = tenant if row.vms else ""
+        if vm.colocation:
+            row.classes[self._class[vm.colocation]] += sign
+
+
+class Ledger:
+    """All machines, tenants, VMs and clusters of a zone at one revision."""
+
+    def __init__(self, catalogue: Catalogue, revision: int = 0) -> None:
+        self.catalogue, self.revision = catalogue, revision
+        self.accounts = Accounts(catalogue)
+        self.machines: dict[str, MachineRow] = {}
+        self.tenants: dict[str, TenantRow] = {}
+        self.vms: dict[str, VMRow] = {}
+        self.clusters: dict[str, ClusterRow] = {}
+
+    def apply(self, entry: Entry) -> None:
+        """Go one revision forward."""
+        for spec in entry.added:
+            self._add(spec)
+        for change in entry.conditions:
+            setattr(self.machines[change.machine], change.field, change.after)
+        for shut in entry.quarantines:
+            self._quarantine(shut.cluster, shut.after)
+        for gone in entry.released:
+            self._release(gone, entry.tenant)
+        for placed in entry.placed:
+            self._place(placed, entry.tenant)
+        for spec in entry.removed:
+            self._remove(spec)
+        self._retell(entry, entry.after, len(entry.placed) - len(entry.released))
+        for machine, version in entry.versions.items():
+            if machine in self.machines:
+                self.machines[machine].version = version
+        self.revision += 1
+
+    def undo(self, entry: Entry) -> None:
+        """Go one revision back, over the entry that led here."""
+        for spec in entry.removed:
+            self._add(spec)
+        for placed in entry.placed:
+            self._release(placed, entry.tenant)
+        for gone in entry.released:
+            self._place(gone, entry.tenant)
+        for shut in entry.quarantines:
+            self._quarantine(shut.cluster, shut.before)
+        for change in entry.conditions:
+            setattr(self.machines[change.machine], change.field, change.before)
+        for spec in entry.added:
+            self._remove(spec)
+        self._retell(entry, entry.before, len(entry.released) - len(entry.placed))
+        for machine, version in entry.versions.items():
+            if machine in self.machines:
+                self.machines[machine].version = version - 1
+        self.revision -= 1
+
+    def _add(self, spec: MachineSpec) -> None:
+        if spec.name in self.machines:
+            raise InvariantBroken(f"machine {spec.name} is added twice")
+        self.machines[spec.name] = self.accounts.new_row(spec)
+        cluster = self.clusters.get(spec.cluster) or ClusterRow(spec.datacenter, spec.generation, 0)
+        self.clusters[spec.cluster] = msgspec.structs.replace(cluster, machines=cluster.machines + 1)
+
+    def _remove(self, spec: MachineSpec) -> None:
+        if self.machines.pop(spec.name).vms:
+            raise InvariantBroken(f"machine {spec.name} is removed with VMs on it")
+        cluster = self.clusters[spec.cluster]
+        if cluster.machines > 1:
+            self.clusters[spec.cluster] = msgspec.structs.replace(cluster, machines=cluster.machines - 1)
+        else:
+            del self.clusters[spec.cluster]
+
+    def _quarantine(self, name: str, quarantined: bool) -> None:
+        self.clusters[name] = msgspec.structs.replace(self.clusters[name], quarantined=quarantined)
+
+    def _place(self, placed: Placed, tenant: str) -> None:
+        if placed.vm in self.vms:
+            raise InvariantBroken(f"VM {placed.vm} is placed twice")
+        self.vms[placed.vm] = VMRow(tenant, placed.machine, placed.spec)
+        self.accounts.put(self.machines[placed.machine], placed.spec, tenant, 1)
+
+    def _release(self, placed: Placed, tenant: str) -> None:
+        if self.vms.pop(placed.vm, None) != VMRow(tenant, placed.machine, placed.spec):
+            raise InvariantBroken(f"VM {placed.vm} is released from {placed.machine}, where it is not")
+        self.accounts.put(self.machines[placed.machine], placed.spec, tenant, -1)
+
+    def _retell(self, entry: Entry, stamp: int, more: int) -> None:
+        """What the entry says of its tenant."""
+        if not entry.tenant:
+            return
+        if not stamp:
+            del self.tenants[entry.tenant]
+            return
+        known = self.tenants.get(entry.tenant)
+        self.tenants[entry.tenant] = TenantRow(entry.constraints, stamp, (known.vms if known else 0) + more)
+
+    # ---------------------------------------------------------------------------------------------- looking
+
+    def differences(self, other: Ledger) -> Iterator[str]:
+        """What differs, one sentence each; `other` is the one to be doubted."""
+        mine: dict[str, object]
+        theirs: dict[str, object]
+        for kind, mine, theirs in (  # type: ignore[assignment]
+            ("machine", self.machines, other.machines),
+            ("tenant", self.tenants, other.tenants),
+            ("VM", self.vms, other.vms),
+            ("cluster", self.clusters, other.clusters),
+        ):
+            for name in mine.keys() | theirs.keys():
+                if name not in theirs:
+                    yield f"{kind} {name} is missing"
+                elif name not in mine:
+                    yield f"{kind} {name} should not be there"
+                elif mine[name] != theirs[name]:
+                    yield f"{kind} {name} is {_differing(theirs[name], mine[name])}"
+
+    def check_invariants(self) -> Iterator[str]:
+        """What contradicts itself, one sentence each: sums, capacities, tenants."""
+        fresh = {name: self.accounts.new_row(row.spec) for name, row in self.machines.items()}
+        members: dict[str, int] = {}
+        for name, vm in self.vms.items():
+            members[vm.tenant] = members.get(vm.tenant, 0) + 1
+            if vm.tenant not in self.tenants:
+                yield f"VM {name} is of tenant {vm.tenant}, which is not there"
+            if vm.machine not in fresh:
+                yield f"VM {name} is on machine {vm.machine}, which is not there"
+            elif (vm.spec.type, fresh[vm.machine].spec.generation) not in self.catalogue.demand:
+                yield f"VM {name} of type {vm.spec.type} cannot run on machine {vm.machine}"
+            else:
+                self.accounts.put(fresh[vm.machine], vm.spec, vm.tenant, 1)
+        for name, tenant in self.tenants.items():
+            if tenant.vms != members.get(name, 0) or not tenant.vms:
+                yield f"tenant {name} counts {tenant.vms} VMs and has {members.get(name, 0)}"
+        for name, row in self.machines.items():
+            for field in ("used", "vms", "owner", "classes"):
+                if getattr(row, field) != getattr(fresh[name], field):
+                    yield f"machine {name}: {field} is {getattr(row, field)}, its VMs add up to " + str(
+                        getattr(fresh[name], field)
+                    )
+            taken = fresh[name].taken(self.accounts.resources)
+            for resource, amount, capacity in zip(self.catalogue.resources, taken, row.spec.capacity, strict=True):
+                if amount > capacity:
+                    yield f"machine {name} is over capacity: {amount} of {capacity} {resource.name}"
+        sizes: dict[str, int] = {}
+        for row in self.machines.values():
+            sizes[row.spec.cluster] = sizes.get(row.spec.cluster, 0) + 1
+        for name in sizes.keys() | self.clusters.keys():
+            counted = self.clusters[name].machines if name in self.clusters else 0
+            if counted != sizes.get(name, 0):
+                yield f"cluster {name} counts {counted} machines and has {sizes.get(name, 0)}"
+
+
+def _differing(is_: object, should_be: object) -> str:
+    """The fields in which two rows differ."""
+    fields = is_.__struct_fields__ if isinstance(is_, msgspec.Struct) else ()
+    differ = [f for f in fields if getattr(is_, f) != getattr(should_be, f)]
+    return ", ".join(f"{f} {getattr(is_, f)!r} instead of {getattr(should_be, f)!r}" for f in differ)
+
+
+def replayed(catalogue: Catalogue, entries: Iterable[Entry]) -> Ledger:
+    """What a feed adds up to from nothing."""
+    ledger = Ledger(catalogue)
+    for entry in entries:
+        ledger.apply(entry)
+    return ledger

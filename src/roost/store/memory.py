@@ -1,0 +1,131 @@
+"""The store of one process, in memory: for simulations and tests. Same promises, but nothing survives the process."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from roost.model.inventory import Catalogue
+from roost.store.contract import Decided, Feed, FeedRow, Mending, Outcome, Proposal, Recheck, Round
+from roost.store.ledger import Ledger
+from roost.store.settle import Facts, Settlement, needs_of, settle
+
+Row = TypeVar("Row")
+
+
+class MemoryStore:
+    """A ledger, its feed and its decisions. Nothing is ever written anywhere."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self._ledger = Ledger(catalogue)
+        self._feed: deque[FeedRow] = deque()
+        self._trimmed = 0
+        self._decided: dict[str, Decided] = {}
+        self._rounds: dict[tuple[str, int], Round] = {}
+        self._changed = threading.Condition()
+
+    def load(self) -> Ledger:
+        """Everything, as of one revision."""
+        with self._changed:
+            mine, copy = self._ledger, Ledger(self.catalogue, self._ledger.revision)
+            copy.machines = {name: row.copy() for name, row in mine.machines.items()}
+            copy.tenants, copy.vms, copy.clusters = mine.tenants.copy(), mine.vms.copy(), mine.clusters.copy()
+            return copy
+
+    def commit(
+        self, group: Sequence[Proposal], recheck: Recheck, *, strict: bool = False, round_: Round | None = None
+    ) -> list[Outcome]:
+        """Do what can be done, in order."""
+        needs = needs_of(group)
+        with self._changed:
+            ledger = self._ledger
+            facts = Facts(
+                known={key: self._decided[key] for key in needs.keys if key in self._decided},
+                machines={name: ledger.machines[name].copy() for name in needs.machines if name in ledger.machines},
+                tenants={name: ledger.tenants[name] for name in needs.tenants if name in ledger.tenants},
+                vms={name: ledger.vms[name] for name in needs.vms if name in ledger.vms},
+                clusters=ledger.clusters.copy() if needs.clusters else {},
+            )
+            settled = settle(group, facts, ledger.accounts, recheck, ledger.revision + 1, strict)
+            self._write(settled, round_)
+        return settled.outcomes
+
+    def _write(self, settled: Settlement, round_: Round | None) -> None:
+        ledger = self._ledger
+        _update(ledger.machines, settled.machines)
+        _update(ledger.tenants, settled.tenants)
+        _update(ledger.vms, settled.vms)
+        _update(ledger.clusters, settled.clusters)
+        self._decided |= settled.decided
+        if round_:
+            self._rounds[round_.agent, round_.number] = round_
+        if settled.entries:
+            first, entries = ledger.revision + 1, settled.entries
+            ledger.revision += len(entries)
+            agent, number = (round_.agent, round_.number) if round_ else ("", 0)
+            self._feed.append(FeedRow(first, ledger.revision, agent, number, lambda: entries))
+            self._changed.notify_all()
+
+    def changes(self, since: int, limit: int = 1_000) -> Feed:
+        """What was committed after a revision."""
+        with self._changed:
+            if since < self._trimmed:
+                return Feed((), reload=True)
+            rows: deque[FeedRow] = deque()
+            for row in reversed(self._feed):
+                if row.last <= since:
+                    break
+                rows.appendleft(row)
+            return Feed(list(rows)[:limit])
+
+    def wait(self, since: int, seconds: float) -> bool:
+        """Sleep until there are changes after a revision, or the time is up."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._ledger.revision > since, seconds)
+
+    def trim(self, keep: int, decisions_before: float = 0.0) -> int:
+        """Forget all but the last `keep` revisions, and decisions made earlier."""
+        with self._changed:
+            while self._feed and self._feed[0].last <= self._ledger.revision - keep:
+                self._trimmed = self._feed.popleft().last
+            self._rounds = {name: r for name, r in self._rounds.items() if r.revision >= self._trimmed}
+            self._decided = {key: d for key, d in self._decided.items() if d.record.at >= decisions_before}
+            return self._trimmed
+
+    def decided(self, key: str) -> Decided | None:
+        """What came of a key."""
+        return self._decided.get(key)
+
+    def decisions(self, limit: int = 100) -> list[Decided]:
+        """The latest decisions, latest first."""
+        return list(reversed(self._decided.values()))[:limit]
+
+    def round(self, agent: str, number: int) -> Round | None:
+        """What an agent saw."""
+        return self._rounds.get((agent, number))
+
+    def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
+        """Overwrite what rows say they add up to, and make every follower reload."""
+        with self._changed:
+            mending = mend(self._ledger)
+            _update(self._ledger.machines, {row.spec.name: row for row in mending.machines})
+            _update(self._ledger.tenants, mending.tenants)
+            self._ledger.revision += 1
+            self._trimmed = self._ledger.revision
+            self._feed.clear()
+            self._changed.notify_all()
+        return mending
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def _update(rows: dict[str, Row], changed: Mapping[str, Row | None]) -> None:
+    for name, row in changed.items():
+        if row is None:
+            rows.pop(name, None)
+        else:
+            rows[name] = row

@@ -1,0 +1,319 @@
+"""The store that processes and machines share: PostgreSQL, or what speaks its protocol."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from roost.model.change import ENTRIES
+from roost.model.errors import InvalidInput, InvariantBroken, StoreUnavailable
+from roost.model.inventory import Catalogue
+from roost.store.codec import Codec, decode_catalogue, decode_round, feed_row
+from roost.store.contract import Decided, Feed, Mending, Outcome, Proposal, Recheck, Round, encode
+from roost.store.ledger import Accounts, Ledger
+from roost.store.settle import Facts, Settlement, needs_of, settle
+from roost.store.sql_text import latest, migrations, queries
+
+DIALECT = "postgres"
+SQL = queries(DIALECT)
+CHANNEL = "roost_changes"
+MIGRATING = 7_665_115  # the advisory lock of whoever changes the schema
+ATTEMPTS = 10  # at a transaction that another one got in the way of
+SESSION = {
+    "application_name": "roost",
+    # Durable before acknowledged, whatever the server's default; and a frozen worker must not hold locks for long.
+    "options": "-c synchronous_commit=on -c idle_in_transaction_session_timeout=10000 -c jit=off",
+    "connect_timeout": "10",
+}
+# Another transaction was faster: with what it wrote, the same proposals come out differently.
+RACES = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFailure)
+
+
+class PostgresStore:
+    """A zone in a database. Any number of processes may use it; each store object holds up to three connections."""
+
+    def __init__(self, url: str, *, create: Catalogue | None = None) -> None:
+        """Open a database, bringing its schema up to date; `create` begins a new zone in it."""
+        self.url = url
+        self._writing, self._reading, self._listening = threading.Lock(), threading.Lock(), threading.Lock()
+        self._writer: psycopg.Connection | None = None
+        self._reader: psycopg.Connection | None = None
+        self._listener: psycopg.Connection | None = None
+        try:
+            with self._using("_writer", self._writing) as connection, connection.transaction():
+                _migrate(connection, create)
+                (catalogue,) = _only(connection.execute(SQL["catalogue"]))
+        except BaseException:
+            self.close()
+            raise
+        self.catalogue = decode_catalogue(catalogue)
+        self._codec, self._accounts = Codec(self.catalogue), Accounts(self.catalogue)
+
+    @contextmanager
+    def _using(self, name: str, lock: threading.Lock) -> Iterator[psycopg.Connection]:
+        """One of the connections, made anew if it broke."""
+        with lock:
+            connection: psycopg.Connection | None = getattr(self, name)
+            try:
+                if connection is None or connection.closed:
+                    connection = psycopg.connect(self.url, autocommit=True, prepare_threshold=0, **SESSION)  # type: ignore[arg-type]
+                    setattr(self, name, connection)
+                yield connection
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                if isinstance(error, RACES):
+                    raise
+                if connection is not None:
+                    connection.close()
+                said = str(error).strip().partition("\n")[0]
+                raise StoreUnavailable(f"PostgreSQL cannot be used: {said}") from error
+
+    def load(self) -> Ledger:
+        """Everything, as of one revision."""
+        with self._using("_reader", self._reading) as connection, connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            return self._read_ledger(connection)
+
+    def _read_ledger(self, connection: psycopg.Connection) -> Ledger:
+        codec, run = self._codec, connection.execute
+        last, _ = _only(run(SQL["head"]))
+        ledger = Ledger(self.catalogue, last)
+        ledger.machines = {row.spec.name: row for row in map(codec.machine, run(SQL["all_machines"]).fetchall())}
+        ledger.clusters = dict(map(codec.cluster, run(SQL["all_clusters"]).fetchall()))
+        ledger.tenants = dict(map(codec.tenant, run(SQL["all_tenants"]).fetchall()))
+        ledger.vms = dict(map(codec.vm, run(SQL["all_vms"]).fetchall()))
+        early = [entry for (text,) in run(SQL["inbox"]).fetchall() for entry in ENTRIES.decode(text)]
+        ledger.revision += len(early)  # the tables have them already, the feed has no revisions for them yet
+        for entry in reversed(early):
+            ledger.undo(entry)
+        return ledger
+
+    # -------------------------------------------------------------------------------------------- committing
+
+    def commit(
+        self, group: Sequence[Proposal], recheck: Recheck, *, strict: bool = False, round_: Round | None = None
+    ) -> list[Outcome]:
+        """Do what can be done, in order."""
+        for attempt in range(1, ATTEMPTS + 1):
+            with self._using("_writer", self._writing) as connection:
+                try:
+                    return self._commit(connection, group, recheck, strict, round_)
+                except RACES as error:
+                    if attempt == ATTEMPTS:
+                        raise StoreUnavailable(f"others keep getting in the way: {error}") from error
+                except errors.CheckViolation as error:
+                    raise InvariantBroken(f"the database refuses what was to be written: {error}") from error
+                finally:
+                    _leave_transaction(connection)
+        raise AssertionError("unreachable")
+
+    def _commit(
+        self,
+        connection: psycopg.Connection,
+        group: Sequence[Proposal],
+        recheck: Recheck,
+        strict: bool,
+        round_: Round | None,
+    ) -> list[Outcome]:
+        """Two trips to the server: lock and read, then write and commit."""
+        needs, codec = needs_of(group), self._codec
+        with connection.pipeline():
+            run = connection.execute
+            run("BEGIN")
+            machines = run(SQL["lock_machines"], (needs.machines,))
+            clusters = run(SQL["lock_clusters"]) if needs.clusters else None
+            tenants = run(SQL["lock_tenants"], (needs.tenants,))
+            vms = run(SQL["vms"], (needs.vms,))
+            known = run(SQL["decisions"], (needs.keys,))
+            number = run(SQL["next_number"])  # while the locks are held: see the inbox
+        rows = map(codec.machine, machines.fetchall())
+        facts = Facts(
+            known={d.key: d for d in map(codec.decided, known.fetchall())},
+            machines={row.spec.name: row for row in rows},
+            tenants=dict(map(codec.tenant, tenants.fetchall())),
+            vms=dict(map(codec.vm, vms.fetchall())),
+            clusters=dict(map(codec.cluster, clusters.fetchall())) if clusters else {},
+        )
+        (mine,) = _only(number)
+        before = set(facts.tenants)
+        settled = settle(group, facts, self._accounts, recheck, mine, strict)
+        with connection.pipeline():
+            self._write(connection, settled, mine, before, facts.known, round_)
+            connection.execute("COMMIT")
+        return settled.outcomes
+
+    def _write(
+        self,
+        connection: psycopg.Connection,
+        settled: Settlement,
+        number: int,
+        tenants_before: set[str],
+        known: Mapping[str, Decided],
+        round_: Round | None,
+    ) -> None:
+        codec, run = self._codec, connection.execute
+
+        def many(name: str, values: Sequence[tuple[Any, ...]]) -> None:
+            if values:
+                run(SQL[name], [list(column) for column in zip(*values, strict=True)])
+
+        def remove(name: str, rows: Mapping[str, object]) -> None:
+            if gone := [each for each, row in rows.items() if row is None]:
+                run(SQL[name], (gone,))
+
+        rows = sorted(settled.machines.items())
+        if settled.added:
+            (first,) = _only(run(SQL["next_position"]))
+            new = [row for name, row in settled.machines.items() if row and name in settled.added]
+            many("add_machines", [codec.new_machine_values(row, first + i) for i, row in enumerate(new)])
+        many("set_machines", [codec.machine_values(row) for name, row in rows if row and name not in settled.added])
+        remove("remove_machines", settled.machines)
+        many(
+            "set_clusters",
+            [
+                (name, c.datacenter, c.generation, c.machines, c.quarantined)
+                for name, c in sorted(settled.clusters.items())
+                if c
+            ],
+        )
+        remove("remove_clusters", settled.clusters)
+        tenants = [(name, codec.tenant_values(name, row)) for name, row in sorted(settled.tenants.items()) if row]
+        many("set_tenants", [values for name, values in tenants if name in tenants_before])
+        many("add_tenants", [values for name, values in tenants if name not in tenants_before])
+        remove("remove_tenants", {name: row for name, row in settled.tenants.items() if name in tenants_before})
+        remove("remove_vms", settled.vms)
+        many("add_vms", codec.vm_values((name, row) for name, row in sorted(settled.vms.items()) if row))
+        if settled.entries:
+            agent, round_number = (round_.agent, round_.number) if round_ else ("", 0)
+            run(SQL["append"], (number, agent, round_number, len(settled.entries), encode(settled.entries)))
+        if again := [key for key in settled.decided if key in known]:
+            run(SQL["reconsider"], (again,))
+        many("decide", [codec.decided_values(d) for _, d in sorted(settled.decided.items())])
+        if round_:
+            run(SQL["add_round"], (round_.agent, round_.number, round_.revision, encode(round_)))
+
+    # ---------------------------------------------------------------------------------------------- the feed
+
+    def changes(self, since: int, limit: int = 1_000) -> Feed:
+        """What was committed after a revision, as far as the feed is numbered."""
+        with self._using("_reader", self._reading) as connection:
+            with connection.pipeline():
+                connection.execute(SQL["number_changes"])
+                rows = connection.execute(SQL["changes"], (since, limit))
+                head = connection.execute(SQL["head"])  # after the rows: what was trimmed meanwhile shows here
+            _, trimmed = _only(head)
+            if since < trimmed:
+                return Feed((), reload=True)
+            return Feed(list(map(feed_row, rows.fetchall())))
+
+    def wait(self, since: int, seconds: float) -> bool:
+        """Sleep until somebody numbers changes, or the time is up."""
+        with self._using("_listener", self._listening) as connection:
+            connection.execute(f"LISTEN {CHANNEL}")
+            last, _ = _only(connection.execute(SQL["head"]))
+            if last > since:
+                return True
+            return any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
+
+    def trim(self, keep: int, decisions_before: float = 0.0) -> int:
+        """Forget all but the last `keep` revisions, and decisions made earlier."""
+        with self._using("_writer", self._writing) as connection, connection.transaction():
+            run = connection.execute
+            last, trimmed = _only(run(SQL["lock_zone"]))
+            (point,) = _only(run(SQL["trim_point"], (last - keep,)))
+            if point is not None:
+                trimmed = point
+                _forget_until(connection, point)
+            run(SQL["trim_decisions"], (decisions_before,))
+        return int(trimmed)
+
+    # --------------------------------------------------------------------------------------------- decisions
+
+    def decided(self, key: str) -> Decided | None:
+        """What came of a key."""
+        rows = self._read("decisions", [key])
+        return self._codec.decided(rows[0]) if rows else None
+
+    def decisions(self, limit: int = 100) -> list[Decided]:
+        """The latest decisions, latest first."""
+        return list(map(self._codec.decided, self._read("latest_decisions", limit)))
+
+    def round(self, agent: str, number: int) -> Round | None:
+        """What an agent saw."""
+        rows = self._read("round", agent, number)
+        return decode_round(rows[0][0]) if rows else None
+
+    def _read(self, name: str, *values: Any) -> list[Any]:
+        with self._using("_reader", self._reading) as connection:
+            return connection.execute(SQL[name], values).fetchall()
+
+    # ----------------------------------------------------------------------------------------------- the rest
+
+    def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
+        """Overwrite what rows say they add up to, while nobody else writes, and make every follower reload."""
+        with self._using("_writer", self._writing) as connection, connection.transaction():
+            connection.execute(SQL["lock_tables"])
+            ledger = self._read_ledger(connection)
+            mending = mend(ledger)
+            rows = {row.spec.name: row for row in mending.machines}
+            settled = Settlement(machines=dict(rows), tenants=dict(mending.tenants))
+            self._write(connection, settled, 0, set(ledger.tenants), {}, None)
+            last, _ = _only(connection.execute(SQL["head"]))
+            connection.execute(SQL["advance"], (last + 1,))
+            _forget_until(connection, last + 1)
+        return mending
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        for name in ("_writer", "_reader", "_listener"):
+            connection = getattr(self, name)
+            if connection is not None:
+                connection.close()
+
+
+def _only(cursor: psycopg.Cursor[Any]) -> tuple[Any, ...]:
+    row: tuple[Any, ...] | None = cursor.fetchone()
+    assert row is not None
+    return row
+
+
+def _forget_until(connection: psycopg.Connection, revision: int) -> None:
+    for name in ("trim_feed", "trim_rounds", "set_trimmed"):
+        connection.execute(SQL[name], (revision,))
+
+
+def _leave_transaction(connection: psycopg.Connection) -> None:
+    """Whatever went wrong, the connection is good for another transaction, or closed."""
+    if connection.closed:
+        return
+    if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        try:
+            connection.execute("ROLLBACK")
+        except psycopg.Error:
+            connection.close()
+
+
+def _migrate(connection: psycopg.Connection, create: Catalogue | None) -> None:
+    """Bring the schema up to date, within the transaction that is open, one process at a time."""
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATING,))
+    connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)")
+    row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+    version = (row and row[0]) or 0
+    if version and create:
+        raise InvalidInput("store", "the database holds a zone already", "use it as it is, or choose another database")
+    if not version and create is None:
+        raise InvalidInput("store", "the database holds no zone", "make one with `roost store create`")
+    if version > latest(DIALECT):
+        raise InvalidInput("store", f"has schema version {version}", f"this Roost works with {latest(DIALECT)}")
+    if create:
+        Codec(create)  # refuses what the tables cannot keep
+    for number, script in migrations(DIALECT):
+        if number > version:
+            connection.execute(script, prepare=False)
+            connection.execute("INSERT INTO schema_version VALUES (%s)", (number,))
+    if create:
+        connection.execute(SQL["make_zone"], (encode(create),))

@@ -1,0 +1,411 @@
+"""The heart of every commit, without I/O: fresh rows in, outcomes and what to write out.
+
+A store reads the rows that a group of proposals needs, under its own locks, calls `settle`, and writes the result in
+the same transaction. So there is one opinion on what may be committed, whatever the rows are kept in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from roost.model.change import ConditionChange, Entry, Placed, QuarantineChange
+from roost.model.errors import InvalidInput, UnknownName
+from roost.model.inventory import check_spec
+from roost.model.rows import MachineState
+from roost.model.zone import CONDITION
+from roost.store.contract import (
+    LARGEST_GROUP,
+    AddMachines,
+    Bench,
+    Committed,
+    Conflict,
+    Decided,
+    Decline,
+    Outcome,
+    Place,
+    Proposal,
+    Reason,
+    Recheck,
+    Rejected,
+    Release,
+    RemoveMachines,
+    Replayed,
+    SetCondition,
+    SetQuarantine,
+)
+from roost.store.ledger import STARTING, Accounts, ClusterRow, MachineRow, TenantRow, VMRow
+
+LIMITS = {"state": len(MachineState) - 1, "health": 100, "failures": 2**15 - 1, "versions_behind": 2**15 - 1}
+
+
+@dataclass(slots=True)
+class Needs:
+    """The names of the rows that a group of proposals touches, each list in the order in which it is locked."""
+
+    keys: list[str]
+    machines: list[str]
+    tenants: list[str]
+    vms: list[str]
+    clusters: bool  # all of them, or none
+
+
+def needs_of(group: Sequence[Proposal]) -> Needs:
+    """What has to be read before a group can be settled."""
+    if len(group) > LARGEST_GROUP:
+        raise InvalidInput("group", f"has {len(group)} proposals", f"commit at most {LARGEST_GROUP} together")
+    machines: set[str] = set()
+    tenants: set[str] = set()
+    vms: set[str] = set()
+    clusters = False
+    for proposal in group:
+        if isinstance(proposal, Place | Release):
+            tenants.add(proposal.tenant)
+            for each in proposal.placed if isinstance(proposal, Place) else proposal.released:
+                machines.add(each.machine)
+                vms.add(each.vm)
+        elif isinstance(proposal, SetCondition):
+            machines.add(proposal.machine)
+        elif isinstance(proposal, SetQuarantine):
+            clusters = True
+        elif isinstance(proposal, AddMachines | RemoveMachines):
+            clusters = True
+            machines.update(m if isinstance(m, str) else m.name for m in proposal.machines)
+    return Needs([p.key for p in group], sorted(machines), sorted(tenants), sorted(vms), clusters)
+
+
+@dataclass(slots=True)
+class Facts:
+    """The freshest rows, those of `Needs` that exist. Settling changes them."""
+
+    known: Mapping[str, Decided]
+    machines: dict[str, MachineRow]
+    tenants: dict[str, TenantRow]
+    vms: dict[str, VMRow]
+    clusters: dict[str, ClusterRow]
+
+
+@dataclass(slots=True)
+class Settlement:
+    """What came of a group, and what is to be written. Rows that are to go are None."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    decided: dict[str, Decided] = field(default_factory=dict)
+    machines: dict[str, MachineRow | None] = field(default_factory=dict)
+    added: set[str] = field(default_factory=set)  # of the machines, those that are new
+    tenants: dict[str, TenantRow | None] = field(default_factory=dict)
+    vms: dict[str, VMRow | None] = field(default_factory=dict)
+    clusters: dict[str, ClusterRow | None] = field(default_factory=dict)
+
+
+class _Lost(Exception):
+    """A race was lost: caught where the proposal began."""
+
+    def __init__(self, reason: Reason, detail: str, machines: Sequence[str] = (), stamp: int | None = None) -> None:
+        self.reason, self.detail, self.machines, self.stamp = reason, detail, machines, stamp
+
+
+def settle(
+    group: Sequence[Proposal],
+    facts: Facts,
+    accounts: Accounts,
+    recheck: Recheck,
+    first_stamp: int,
+    strict: bool = False,
+) -> Settlement:
+    """Settle proposals in order, each on what those before it left. Stamps count up from the first one."""
+    return _Desk(facts, accounts, recheck.bench(list(facts.machines.values())), first_stamp, strict).settle(group)
+
+
+class _Desk:
+    """One group being settled."""
+
+    def __init__(self, facts: Facts, accounts: Accounts, bench: Bench, first_stamp: int, strict: bool) -> None:
+        self.facts, self.accounts, self.bench, self.strict = facts, accounts, bench, strict
+        self.stamp = first_stamp
+        self.result = Settlement()
+        self.lost: list[tuple[int, Sequence[str]]] = []  # conflicts, and the machines to show as they are at the end
+
+    def settle(self, group: Sequence[Proposal]) -> Settlement:
+        result = self.result
+        for i, proposal in enumerate(group):
+            answered = result.decided.get(proposal.key) or self.facts.known.get(proposal.key)
+            try:
+                if answered and (answered.outcome == "committed" or answered.request != proposal.request):
+                    result.outcomes.append(_replay(answered, proposal))
+                elif isinstance(proposal, Decline):
+                    self._decide(proposal, "declined")
+                    result.outcomes.append(Committed())
+                else:
+                    result.outcomes.append(SETTLERS[type(proposal)](self, proposal))
+            except _Lost as lost:
+                self.lost.append((i, lost.machines))
+                result.outcomes.append(Conflict(lost.reason, lost.detail, (), lost.stamp))
+            except InvalidInput as error:
+                result.outcomes.append(Rejected(error))
+            self.stamp += 1
+        for i, names in self.lost:
+            rows = tuple(self.facts.machines[name].copy() for name in names if name in self.facts.machines)
+            result.outcomes[i] = msgspec.structs.replace(result.outcomes[i], machines=rows)
+        return result
+
+    def _decide(self, proposal: Proposal, outcome: str = "committed") -> None:
+        placed = proposal.placed if isinstance(proposal, Place) else ()
+        self.result.decided[proposal.key] = Decided(
+            key=proposal.key,
+            outcome=outcome,  # type: ignore[arg-type]
+            request=proposal.request,
+            record=proposal.record,
+            placed=placed,
+        )
+
+    def _touch(self, name: str, versions: dict[str, int]) -> MachineRow:
+        """A machine row that this proposal changes, under its next version."""
+        row = self.facts.machines[name]
+        if name not in versions:
+            row.version += 1
+            versions[name] = row.version
+            self.result.machines[name] = row
+        return row
+
+    # ----------------------------------------------------------------------------------------------- tenants
+
+    def place(self, proposal: Place) -> Outcome:
+        facts, bench, tenant = self.facts, self.bench, proposal.tenant
+        known = facts.tenants.get(tenant)
+        now = known.stamp if known else 0
+        if known and known.constraints != proposal.constraints:
+            raise _Lost("tenant", f"tenant {tenant} has other constraints by now", stamp=now)
+        if now != proposal.stamp and (self.strict or proposal.constraints.named):
+            raise _Lost("tenant", f"tenant {tenant} has other VMs by now", stamp=now)
+        touched = dict.fromkeys(each.machine for each in proposal.placed)
+        for name in touched:
+            if name not in facts.machines:
+                raise _Lost("machine", f"machine {name} is no more")
+            if self.strict and facts.machines[name].version != proposal.seen.get(name, 0):
+                raise _Lost("stale", f"machine {name} has changed", tuple(touched))
+        tried: list[Placed] = []
+        names: set[str] = set()
+        refusal: _Lost | None = None
+        for each in proposal.placed:
+            if each.vm in facts.vms or each.vm in names:
+                refusal = _Lost("name", f"a VM {each.vm} runs already", stamp=now)
+            elif problem := bench.place(each.machine, each.spec, tenant):
+                refusal = _Lost("room", f"machine {each.machine}: {problem}", tuple(touched))
+            else:
+                tried.append(each)
+                names.add(each.vm)
+                continue
+            for again in reversed(tried):
+                bench.remove(again.machine, again.spec, tenant)
+            raise refusal
+        versions: dict[str, int] = {}
+        for each in proposal.placed:
+            self.accounts.put(self._touch(each.machine, versions), each.spec, tenant, 1)
+            facts.vms[each.vm] = self.result.vms[each.vm] = VMRow(tenant, each.machine, each.spec)
+        count = (known.vms if known else 0) + len(proposal.placed)
+        row = TenantRow(proposal.constraints, self.stamp, count)
+        facts.tenants[tenant] = self.result.tenants[tenant] = row
+        self._decide(proposal)
+        self.result.entries.append(
+            Entry(
+                key=proposal.key,
+                tenant=tenant,
+                constraints=proposal.constraints,
+                before=now,
+                after=self.stamp,
+                placed=proposal.placed,
+                versions=versions,
+            )
+        )
+        return Committed(versions)
+
+    def release(self, proposal: Release) -> Outcome:
+        facts, tenant = self.facts, proposal.tenant
+        known = facts.tenants.get(tenant)
+        if known is None:
+            raise _Lost("gone", f"tenant {tenant} has no VMs", stamp=0)
+        if proposal.stamp is not None and known.stamp != proposal.stamp:
+            raise _Lost("tenant", f"tenant {tenant} has other VMs by now", stamp=known.stamp)
+        names: set[str] = set()
+        for each in proposal.released:
+            there = facts.vms.get(each.vm)
+            if there is None or each.vm in names or there.tenant != tenant:
+                raise _Lost("gone", f"tenant {tenant} runs no VM {each.vm}", stamp=known.stamp)
+            if there.machine != each.machine or there.spec != each.spec:
+                raise _Lost("tenant", f"VM {each.vm} is another one by now", stamp=known.stamp)
+            names.add(each.vm)
+        versions: dict[str, int] = {}
+        for each in proposal.released:
+            self.bench.remove(each.machine, each.spec, tenant)
+            self.accounts.put(self._touch(each.machine, versions), each.spec, tenant, -1)
+            del facts.vms[each.vm]
+            self.result.vms[each.vm] = None
+        rest = known.vms - len(proposal.released)
+        if rest:
+            facts.tenants[tenant] = self.result.tenants[tenant] = TenantRow(known.constraints, self.stamp, rest)
+        else:
+            del facts.tenants[tenant]
+            self.result.tenants[tenant] = None
+        self._decide(proposal)
+        self.result.entries.append(
+            Entry(
+                key=proposal.key,
+                tenant=tenant,
+                constraints=known.constraints,
+                before=known.stamp,
+                after=self.stamp if rest else 0,
+                released=proposal.released,
+                versions=versions,
+            )
+        )
+        return Committed(versions)
+
+    # ---------------------------------------------------------------------------------- machines and clusters
+
+    def set_condition(self, proposal: SetCondition) -> Outcome:
+        row = self.facts.machines.get(proposal.machine)
+        if row is None:
+            raise UnknownName("machine", "machine", proposal.machine, ())
+        _check_condition(proposal.condition)
+        changed = {field: value for field, value in proposal.condition.items() if getattr(row, field) != value}
+        versions: dict[str, int] = {}
+        if changed:
+            changes = self._change_condition(proposal.machine, changed, versions)
+            self.result.entries.append(Entry(key=proposal.key, conditions=tuple(changes), versions=versions))
+        self._decide(proposal)
+        return Committed(versions)
+
+    def _change_condition(
+        self, name: str, condition: Mapping[str, int], versions: dict[str, int]
+    ) -> list[ConditionChange]:
+        row = self._touch(name, versions)
+        changes = []
+        for field_, value in condition.items():
+            changes.append(ConditionChange(name, field_, getattr(row, field_), value))
+            setattr(row, field_, value)
+            self.bench.set_condition(name, field_, value)
+        return changes
+
+    def set_quarantine(self, proposal: SetQuarantine) -> Outcome:
+        cluster = self.facts.clusters.get(proposal.cluster)
+        if cluster is None:
+            raise UnknownName("cluster", "cluster", proposal.cluster, ())
+        if cluster.quarantined != proposal.quarantined:
+            change = QuarantineChange(proposal.cluster, cluster.quarantined, proposal.quarantined)
+            self._recount(proposal.cluster, msgspec.structs.replace(cluster, quarantined=proposal.quarantined))
+            self.result.entries.append(Entry(key=proposal.key, quarantines=(change,)))
+        self._decide(proposal)
+        return Committed()
+
+    def add_machines(self, proposal: AddMachines) -> Outcome:
+        facts = self.facts
+        new: dict[str, ClusterRow] = {}
+        names: set[str] = set()
+        for spec in proposal.machines:
+            check_spec(spec, self.accounts.catalogue)
+            if spec.name in facts.machines or spec.name in names:
+                raise InvalidInput(f"machine {spec.name}", "is there already", "names must differ")
+            cluster = new.get(spec.cluster) or facts.clusters.get(spec.cluster)
+            if cluster and (cluster.datacenter, cluster.generation) != (spec.datacenter, spec.generation):
+                was = f"{cluster.generation} in {cluster.datacenter}"
+                raise InvalidInput(
+                    f"machine {spec.name}", f"does not match cluster {spec.cluster}, which is {was}", "use another one"
+                )
+            names.add(spec.name)
+            cluster = cluster or ClusterRow(spec.datacenter, spec.generation, 0)
+            new[spec.cluster] = msgspec.structs.replace(cluster, machines=cluster.machines + 1)
+        for name, condition in proposal.conditions.items():
+            if name not in names:
+                raise InvalidInput("conditions", f"speak of {name}, which is not added", "leave it out")
+            _check_condition(condition)
+        if not proposal.machines:
+            raise InvalidInput("machines", "are none", "name at least one")
+        changes = []
+        for spec in proposal.machines:
+            row = facts.machines[spec.name] = self.accounts.new_row(spec)
+            self.result.machines[spec.name] = row
+            self.result.added.add(spec.name)
+            for field_, value in proposal.conditions.get(spec.name, {}).items():
+                changes.append(ConditionChange(spec.name, field_, STARTING[field_], value))
+                setattr(row, field_, value)
+        for name, cluster in new.items():
+            self._recount(name, cluster)
+        self._decide(proposal)
+        self.result.entries.append(Entry(key=proposal.key, added=proposal.machines, conditions=tuple(changes)))
+        return Committed()
+
+    def remove_machines(self, proposal: RemoveMachines) -> Outcome:
+        facts = self.facts
+        for name in proposal.machines:
+            if name not in facts.machines:
+                raise UnknownName("machine", "machine", name, ())
+            if count := facts.machines[name].vms:
+                raise InvalidInput(f"machine {name}", f"runs {count} VMs", "drain it and release them first")
+            if name in self.result.added:
+                raise InvalidInput(f"machine {name}", "was added in the same transaction", "remove it later")
+        if not proposal.machines or len(set(proposal.machines)) < len(proposal.machines):
+            raise InvalidInput("machines", "are none, or repeat themselves", "name each once")
+        specs, changes, reopened = [], [], []
+        versions: dict[str, int] = {}
+        for name in proposal.machines:
+            row = facts.machines.pop(name)
+            versions[name] = row.version + 1
+            specs.append(row.spec)
+            changes += [
+                ConditionChange(name, field_, getattr(row, field_), start)
+                for field_, start in STARTING.items()
+                if getattr(row, field_) != start
+            ]
+            self.result.machines[name] = None
+            cluster = facts.clusters[row.spec.cluster]
+            if cluster.machines == 1 and cluster.quarantined:
+                reopened.append(QuarantineChange(row.spec.cluster, True, False))
+            self._recount(row.spec.cluster, msgspec.structs.replace(cluster, machines=cluster.machines - 1))
+        self._decide(proposal)
+        self.result.entries.append(
+            Entry(
+                key=proposal.key,
+                removed=tuple(specs),
+                conditions=tuple(changes),
+                quarantines=tuple(reopened),
+                versions=versions,
+            )
+        )
+        return Committed()
+
+    def _recount(self, name: str, cluster: ClusterRow) -> None:
+        if cluster.machines:
+            self.facts.clusters[name] = self.result.clusters[name] = cluster
+        else:
+            del self.facts.clusters[name]
+            self.result.clusters[name] = None
+
+
+def _replay(answered: Decided, proposal: Proposal) -> Outcome:
+    if answered.request != proposal.request:
+        problem = f"{proposal.key!r} was used for another request"
+        return Rejected(InvalidInput("key", problem, "use a new key for a new request"))
+    return Replayed(answered)
+
+
+def _check_condition(condition: Mapping[str, int]) -> None:
+    for name, value in condition.items():
+        if name not in CONDITION:
+            raise UnknownName("condition", "condition of a machine", name, CONDITION)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LIMITS[name]:
+            raise InvalidInput(name, f"is {value!r}", f"use a whole number from 0 to {LIMITS[name]:,}")
+
+
+SETTLERS: dict[type, Callable[[_Desk, Any], Outcome]] = {
+    Place: _Desk.place,
+    Release: _Desk.release,
+    SetCondition: _Desk.set_condition,
+    SetQuarantine: _Desk.set_quarantine,
+    AddMachines: _Desk.add_machines,
+    RemoveMachines: _Desk.remove_machines,
+}

@@ -1,0 +1,187 @@
+-- name: make_zone
+-- Begin a store with a zone that has no machines yet.
+INSERT INTO zone (catalogue, last, trimmed) VALUES (%s, 0, 0)
+
+-- name: catalogue
+-- What the zone is.
+SELECT catalogue FROM zone
+
+-- name: head
+-- How far the feed goes, and where it begins.
+SELECT last, trimmed FROM zone
+
+-- name: advance
+-- The feed has grown.
+UPDATE zone SET last = %s
+
+-- name: set_trimmed
+-- The feed begins later.
+UPDATE zone SET trimmed = %s
+
+-- name: lock_zone
+-- Number no changes meanwhile.
+SELECT last, trimmed FROM zone FOR UPDATE
+
+-- name: lock_tables
+-- Nobody else writes anything meanwhile.
+LOCK TABLE zone, machines, clusters, tenants, vms, inbox IN EXCLUSIVE MODE
+
+-- name: lock_machines
+-- The machines of a list of names, locked in the order of their names.
+SELECT spec, used, classes, vms, owner, state, health, failures, versions_behind, version
+FROM machines WHERE name = ANY(%s) ORDER BY name FOR UPDATE
+
+-- name: all_machines
+-- Every machine, in the order they were added.
+SELECT spec, used, classes, vms, owner, state, health, failures, versions_behind, version
+FROM machines ORDER BY position
+
+-- name: next_position
+-- Where the next machine goes in that order.
+SELECT coalesce(max(position), 0) + 1 FROM machines
+
+-- name: add_machines
+-- New machines.
+INSERT INTO machines (
+    capacity_0, capacity_1, capacity_2, capacity_3, capacity_4, capacity_5, capacity_6, capacity_7, used_0, used_1, used_2, used_3, used_4, used_5, used_6, used_7,
+    used, classes, vms, owner, state, health, failures, versions_behind, version, spec, position, name
+) SELECT * FROM unnest(
+    %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[],
+    %s::text[], %s::text[], %s::int[], %s::text[], %s::int[], %s::int[], %s::int[], %s::int[], %s::bigint[], %s::text[], %s::int[], %s::text[]
+)
+
+-- name: set_machines
+-- Machines hold something else, or are in another condition.
+UPDATE machines AS m SET
+    used_0 = d.used_0, used_1 = d.used_1, used_2 = d.used_2, used_3 = d.used_3, used_4 = d.used_4, used_5 = d.used_5, used_6 = d.used_6, used_7 = d.used_7,
+    used = d.used, classes = d.classes, vms = d.vms, owner = d.owner, state = d.state, health = d.health, failures = d.failures, versions_behind = d.versions_behind, version = d.version
+FROM unnest(
+    %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[],
+    %s::text[], %s::text[], %s::int[], %s::text[], %s::int[], %s::int[], %s::int[], %s::int[], %s::bigint[], %s::text[]
+) AS d (used_0, used_1, used_2, used_3, used_4, used_5, used_6, used_7,
+    used, classes, vms, owner, state, health, failures, versions_behind, version, name)
+WHERE m.name = d.name
+
+-- name: remove_machines
+-- Machines are no more.
+DELETE FROM machines WHERE name = ANY(%s)
+
+-- name: lock_clusters
+-- Every cluster, locked in the order of their names.
+SELECT name, datacenter, generation, machines, quarantined FROM clusters ORDER BY name FOR UPDATE
+
+-- name: all_clusters
+-- Every cluster.
+SELECT name, datacenter, generation, machines, quarantined FROM clusters
+
+-- name: set_clusters
+-- Clusters begin, have other machines, or are quarantined or not.
+INSERT INTO clusters (name, datacenter, generation, machines, quarantined)
+SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::int[], %s::boolean[])
+ON CONFLICT (name) DO UPDATE SET machines = excluded.machines, quarantined = excluded.quarantined
+
+-- name: remove_clusters
+-- Clusters are no more.
+DELETE FROM clusters WHERE name = ANY(%s)
+
+-- name: lock_tenants
+-- The tenants of a list of names, locked in the order of their names.
+SELECT name, constraints, stamp, vms FROM tenants WHERE name = ANY(%s) ORDER BY name FOR UPDATE
+
+-- name: all_tenants
+-- Every tenant.
+SELECT name, constraints, stamp, vms FROM tenants
+
+-- name: add_tenants
+-- Tenants begin; two transactions cannot begin the same one.
+INSERT INTO tenants (name, constraints, stamp, vms)
+SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::int[])
+
+-- name: set_tenants
+-- Tenants have other VMs.
+UPDATE tenants AS t SET constraints = d.constraints, stamp = d.stamp, vms = d.vms
+FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::int[]) AS d (name, constraints, stamp, vms)
+WHERE t.name = d.name
+
+-- name: remove_tenants
+-- Tenants have no VMs any more.
+DELETE FROM tenants WHERE name = ANY(%s)
+
+-- name: vms
+-- The VMs of a list of names.
+SELECT name, tenant, machine, spec FROM vms WHERE name = ANY(%s)
+
+-- name: all_vms
+-- Every VM.
+SELECT name, tenant, machine, spec FROM vms
+
+-- name: add_vms
+-- VMs run.
+INSERT INTO vms (name, tenant, machine, spec)
+SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[])
+
+-- name: remove_vms
+-- VMs run no more.
+DELETE FROM vms WHERE name = ANY(%s)
+
+-- name: next_number
+-- For a transaction that holds its locks: its place in the order of transactions.
+SELECT nextval('numbers')
+
+-- name: append
+-- The entries of a transaction wait for their revisions.
+INSERT INTO inbox (number, agent, round, count, entries) VALUES (%s, %s, %s, %s, %s)
+
+-- name: inbox
+-- Entries that are committed and not numbered yet.
+SELECT entries FROM inbox ORDER BY number
+
+-- name: number_changes
+-- Give committed entries their revisions, unless somebody is just doing that.
+SELECT number_changes()
+
+-- name: changes
+-- What follows a revision.
+SELECT first, last, agent, round, entries FROM feed WHERE last > %s ORDER BY last LIMIT %s
+
+-- name: trim_feed
+-- Forget the feed up to a revision.
+DELETE FROM feed WHERE last <= %s
+
+-- name: trim_point
+-- The last transaction that lies wholly within what may be forgotten.
+SELECT max(last) FROM feed WHERE last <= %s
+
+-- name: trim_rounds
+-- What agents saw before the feed begins can no longer be rebuilt.
+DELETE FROM rounds WHERE revision < %s
+
+-- name: trim_decisions
+-- Forget decisions made before a time.
+DELETE FROM decisions WHERE decided < %s
+
+-- name: decisions
+-- What came of the keys of a list.
+SELECT key, outcome, request, record, placed FROM decisions WHERE key = ANY(%s)
+
+-- name: latest_decisions
+-- The latest decisions.
+SELECT key, outcome, request, record, placed FROM decisions ORDER BY decided DESC LIMIT %s
+
+-- name: reconsider
+-- What was declined is decided anew.
+DELETE FROM decisions WHERE key = ANY(%s) AND outcome = 'declined'
+
+-- name: decide
+-- What came of keys; two transactions cannot answer the same one.
+INSERT INTO decisions (key, outcome, decided, request, record, placed)
+SELECT * FROM unnest(%s::text[], %s::text[], %s::double precision[], %s::text[], %s::text[], %s::text[])
+
+-- name: add_round
+-- What an agent saw.
+INSERT INTO rounds (agent, number, revision, seen) VALUES (%s, %s, %s, %s)
+ON CONFLICT (agent, number) DO UPDATE SET seen = excluded.seen
+
+-- name: round
+-- What an agent saw.
+SELECT seen FROM rounds WHERE agent = %s AND number = %s

@@ -1,0 +1,144 @@
+-- name: make_zone
+-- Begin a store with a zone that has no machines yet.
+INSERT INTO zone (catalogue, last, trimmed) VALUES (?, 0, 0)
+
+-- name: catalogue
+-- What the zone is.
+SELECT catalogue FROM zone
+
+-- name: head
+-- How far the feed goes, and where it begins.
+SELECT last, trimmed FROM zone
+
+-- name: advance
+-- The feed has grown.
+UPDATE zone SET last = ?
+
+-- name: set_trimmed
+-- The feed begins later.
+UPDATE zone SET trimmed = ?
+
+-- name: machines
+-- The machines of a list of names (JSON).
+SELECT spec, used, classes, vms, owner, state, health, failures, versions_behind, version
+FROM machines WHERE name IN (SELECT value FROM json_each(?))
+
+-- name: all_machines
+-- Every machine, in the order they were added.
+SELECT spec, used, classes, vms, owner, state, health, failures, versions_behind, version
+FROM machines ORDER BY position
+
+-- name: next_position
+-- Where the next machine goes in that order.
+SELECT coalesce(max(position), 0) + 1 FROM machines
+
+-- name: add_machine
+-- A new machine.
+INSERT INTO machines (
+    capacity_0, capacity_1, capacity_2, capacity_3, capacity_4, capacity_5, capacity_6, capacity_7, used_0, used_1, used_2, used_3, used_4, used_5, used_6, used_7, 
+    used, classes, vms, owner, state, health, failures, versions_behind, version, spec, position, name
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: set_machine
+-- A machine holds something else, or is in another condition.
+UPDATE machines SET
+    used_0 = ?, used_1 = ?, used_2 = ?, used_3 = ?, used_4 = ?, used_5 = ?, used_6 = ?, used_7 = ?, 
+    used = ?, classes = ?, vms = ?, owner = ?, state = ?, health = ?, failures = ?, versions_behind = ?, version = ?
+WHERE name = ?
+
+-- name: remove_machine
+-- A machine is no more.
+DELETE FROM machines WHERE name = ?
+
+-- name: all_clusters
+-- Every cluster.
+SELECT name, datacenter, generation, machines, quarantined FROM clusters
+
+-- name: set_cluster
+-- A cluster begins, has other machines, or is quarantined or not.
+INSERT INTO clusters (name, datacenter, generation, machines, quarantined) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET machines = excluded.machines, quarantined = excluded.quarantined
+
+-- name: remove_cluster
+-- A cluster is no more.
+DELETE FROM clusters WHERE name = ?
+
+-- name: tenants
+-- The tenants of a list of names (JSON).
+SELECT name, constraints, stamp, vms FROM tenants WHERE name IN (SELECT value FROM json_each(?))
+
+-- name: all_tenants
+-- Every tenant.
+SELECT name, constraints, stamp, vms FROM tenants
+
+-- name: set_tenant
+-- A tenant begins or has other VMs.
+INSERT INTO tenants (name, constraints, stamp, vms) VALUES (?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET constraints = excluded.constraints, stamp = excluded.stamp, vms = excluded.vms
+
+-- name: remove_tenant
+-- A tenant has no VMs any more.
+DELETE FROM tenants WHERE name = ?
+
+-- name: vms
+-- The VMs of a list of names (JSON).
+SELECT name, tenant, machine, spec FROM vms WHERE name IN (SELECT value FROM json_each(?))
+
+-- name: all_vms
+-- Every VM.
+SELECT name, tenant, machine, spec FROM vms
+
+-- name: add_vm
+-- A VM runs.
+INSERT INTO vms (name, tenant, machine, spec) VALUES (?, ?, ?, ?)
+
+-- name: remove_vm
+-- A VM runs no more.
+DELETE FROM vms WHERE name = ?
+
+-- name: append
+-- The entries of a transaction join the feed.
+INSERT INTO feed (first, last, agent, round, entries) VALUES (?, ?, ?, ?, ?)
+
+-- name: changes
+-- What follows a revision.
+SELECT first, last, agent, round, entries FROM feed WHERE last > ? ORDER BY last LIMIT ?
+
+-- name: trim_feed
+-- Forget the feed up to a revision.
+DELETE FROM feed WHERE last <= ?
+
+-- name: trim_point
+-- The last transaction that lies wholly within what may be forgotten.
+SELECT max(last) FROM feed WHERE last <= ?
+
+-- name: trim_rounds
+-- What agents saw before the feed begins can no longer be rebuilt.
+DELETE FROM rounds WHERE revision < ?
+
+-- name: trim_decisions
+-- Forget decisions made before a time.
+DELETE FROM decisions WHERE decided < ?
+
+-- name: decisions
+-- What came of the keys of a list (JSON).
+SELECT key, outcome, request, record, placed FROM decisions WHERE key IN (SELECT value FROM json_each(?))
+
+-- name: latest_decisions
+-- The latest decisions.
+SELECT key, outcome, request, record, placed FROM decisions ORDER BY decided DESC LIMIT ?
+
+-- name: decide
+-- What came of a key; what was declined before may be decided anew.
+INSERT INTO decisions (key, outcome, decided, request, record, placed) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET
+    outcome = excluded.outcome, decided = excluded.decided, record = excluded.record, placed = excluded.placed
+WHERE decisions.outcome = 'declined'
+
+-- name: add_round
+-- What an agent saw.
+INSERT OR REPLACE INTO rounds (agent, number, revision, seen) VALUES (?, ?, ?, ?)
+
+-- name: round
+-- What an agent saw.
+SELECT seen FROM rounds WHERE agent = ? AND number = ?

@@ -1,0 +1,308 @@
+"""The store of one process in one SQLite file: the embedded default."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from roost.model.errors import InvalidInput, InvariantBroken, StoreUnavailable
+from roost.model.inventory import Catalogue
+from roost.store.codec import Codec, decode_catalogue, decode_round, feed_row
+from roost.store.contract import Decided, Feed, Mending, Outcome, Proposal, Recheck, Round, encode
+from roost.store.ledger import Accounts, Ledger, MachineRow, TenantRow
+from roost.store.settle import Facts, Settlement, needs_of, settle
+from roost.store.sql_text import latest, migrations, queries
+
+DIALECT = "sqlite"
+SQL = queries(DIALECT)
+BUSY_SECONDS = 10.0  # to wait for another connection, such as a reader's
+
+
+class SqliteStore:
+    """A zone in a file. One process at a time may write it; others may look (`read_only`)."""
+
+    def __init__(self, path: str | Path, *, create: Catalogue | None = None, read_only: bool = False) -> None:
+        """Open a file, bringing its schema up to date; `create` begins a new one."""
+        self.path = Path(path)
+        if create is None and not self.path.exists():
+            raise InvalidInput("store", f"there is no file {path}", "make one with `roost store create`")
+        self._lock_file = None if read_only else _lock(self.path)
+        self._writing, self._reading, self._changed = threading.Lock(), threading.Lock(), threading.Condition()
+        self._last = 0  # revision, as far as this process knows
+        try:
+            self._writer, self._reader = self._connect(read_only), self._connect(read_only)
+            if not read_only:
+                with self._transaction():
+                    _migrate(self._writer, create)
+            self._check_version()
+            (catalogue,) = self._reader.execute(SQL["catalogue"]).fetchone()
+            (self._last, _) = self._reader.execute(SQL["head"]).fetchone()
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            self.close()
+            raise StoreUnavailable(f"{path} cannot be used as a store: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+        self.catalogue = decode_catalogue(catalogue)
+        self._codec, self._accounts = Codec(self.catalogue), Accounts(self.catalogue)
+
+    def _connect(self, read_only: bool) -> sqlite3.Connection:
+        how = "ro" if read_only else "rwc"
+        connection = sqlite3.connect(
+            f"{self.path.resolve().as_uri()}?mode={how}", uri=True, isolation_level=None, check_same_thread=False,
+            timeout=BUSY_SECONDS, cached_statements=64,
+        )  # fmt: skip
+        if not read_only:
+            connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")  # durable before acknowledged
+        connection.execute("PRAGMA cache_size = -65536")  # 64 MiB
+        return connection
+
+    def _check_version(self) -> None:
+        (version,) = self._reader.execute("PRAGMA user_version").fetchone()
+        if version != latest(DIALECT):
+            raise InvalidInput(
+                "store", f"{self.path} has schema version {version}", f"this Roost works with {latest(DIALECT)}"
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Everything inside, durably, or nothing."""
+        with self._writing:
+            connection = self._writer
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+            except sqlite3.IntegrityError as error:
+                raise InvariantBroken(f"the database refuses what was to be written: {error}") from error
+            except sqlite3.Error as error:
+                raise StoreUnavailable(f"{self.path}: {error}") from error
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[sqlite3.Connection]:
+        """Reads that all see the same state."""
+        with self._reading:
+            try:
+                self._reader.execute("BEGIN")
+                try:
+                    yield self._reader
+                finally:
+                    self._reader.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise StoreUnavailable(f"{self.path}: {error}") from error
+
+    def load(self) -> Ledger:
+        """Everything, as of one revision."""
+        with self._snapshot() as connection:
+            return self._read_ledger(connection)
+
+    def _read_ledger(self, connection: sqlite3.Connection) -> Ledger:
+        codec, run = self._codec, connection.execute
+        last, _ = run(SQL["head"]).fetchone()
+        ledger = Ledger(self.catalogue, last)
+        ledger.machines = {row.spec.name: row for row in map(codec.machine, run(SQL["all_machines"]))}
+        ledger.clusters = dict(map(codec.cluster, run(SQL["all_clusters"])))
+        ledger.tenants = dict(map(codec.tenant, run(SQL["all_tenants"])))
+        ledger.vms = dict(map(codec.vm, run(SQL["all_vms"])))
+        return ledger
+
+    # -------------------------------------------------------------------------------------------- committing
+
+    def commit(
+        self, group: Sequence[Proposal], recheck: Recheck, *, strict: bool = False, round_: Round | None = None
+    ) -> list[Outcome]:
+        """Do what can be done, in order."""
+        needs = needs_of(group)
+        with self._transaction():
+            codec, run = self._codec, self._writer.execute
+            rows = map(codec.machine, run(SQL["machines"], (encode(needs.machines),)))
+            facts = Facts(
+                known={d.key: d for d in map(codec.decided, run(SQL["decisions"], (encode(needs.keys),)))},
+                machines={row.spec.name: row for row in rows},
+                tenants=dict(map(codec.tenant, run(SQL["tenants"], (encode(needs.tenants),)))),
+                vms=dict(map(codec.vm, run(SQL["vms"], (encode(needs.vms),)))),
+                clusters=dict(map(codec.cluster, run(SQL["all_clusters"]))) if needs.clusters else {},
+            )
+            last, _ = run(SQL["head"]).fetchone()
+            settled = settle(group, facts, self._accounts, recheck, last + 1, strict)
+            self._write(settled, last, round_)
+        if settled.entries:
+            with self._changed:
+                self._last = last + len(settled.entries)
+                self._changed.notify_all()
+        return settled.outcomes
+
+    def _write(self, settled: Settlement, last: int, round_: Round | None) -> None:
+        codec, run, many = self._codec, self._writer.execute, self._writer.executemany
+        if settled.added:
+            (position,) = run(SQL["next_position"]).fetchone()
+            new = [row for name, row in settled.machines.items() if row and name in settled.added]
+            many(SQL["add_machine"], [codec.new_machine_values(row, position + i) for i, row in enumerate(new)])
+        self._set_machines(row for name, row in settled.machines.items() if row and name not in settled.added)
+        many(SQL["remove_vm"], _gone(settled.vms))
+        many(SQL["add_vm"], codec.vm_values((name, row) for name, row in settled.vms.items() if row))
+        many(SQL["remove_machine"], _gone(settled.machines))
+        many(
+            SQL["set_cluster"],
+            [
+                (name, c.datacenter, c.generation, c.machines, c.quarantined)
+                for name, c in settled.clusters.items()
+                if c
+            ],
+        )
+        many(SQL["remove_cluster"], _gone(settled.clusters))
+        self._set_tenants(settled.tenants)
+        if settled.entries:
+            agent, number = (round_.agent, round_.number) if round_ else ("", 0)
+            new_last = last + len(settled.entries)
+            run(SQL["append"], (last + 1, new_last, agent, number, encode(settled.entries)))
+            run(SQL["advance"], (new_last,))
+        many(SQL["decide"], map(codec.decided_values, settled.decided.values()))
+        if round_:
+            run(SQL["add_round"], (round_.agent, round_.number, round_.revision, encode(round_)))
+
+    def _set_machines(self, rows: Iterable[MachineRow]) -> None:
+        self._writer.executemany(SQL["set_machine"], map(self._codec.machine_values, rows))
+
+    def _set_tenants(self, tenants: Mapping[str, TenantRow | None]) -> None:
+        values = [self._codec.tenant_values(name, row) for name, row in tenants.items() if row]
+        self._writer.executemany(SQL["set_tenant"], values)
+        self._writer.executemany(SQL["remove_tenant"], _gone(tenants))
+
+    # ---------------------------------------------------------------------------------------------- the feed
+
+    def changes(self, since: int, limit: int = 1_000) -> Feed:
+        """What was committed after a revision."""
+        if self._lock_file and since >= self._last:  # nobody else writes
+            return Feed(())
+        with self._snapshot() as connection:
+            _, trimmed = connection.execute(SQL["head"]).fetchone()
+            if since < trimmed:
+                return Feed((), reload=True)
+            rows = connection.execute(SQL["changes"], (since, limit)).fetchall()
+        return Feed(list(map(feed_row, rows)))
+
+    def wait(self, since: int, seconds: float) -> bool:
+        """Sleep until there are changes after a revision, or the time is up."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._last > since, seconds)
+
+    def trim(self, keep: int, decisions_before: float = 0.0) -> int:
+        """Forget all but the last `keep` revisions, and decisions made earlier."""
+        with self._transaction():
+            run = self._writer.execute
+            last, trimmed = run(SQL["head"]).fetchone()
+            (point,) = run(SQL["trim_point"], (last - keep,)).fetchone()
+            if point is not None:
+                self._forget_until(trimmed := point)
+            run(SQL["trim_decisions"], (decisions_before,))
+        return int(trimmed)
+
+    def _forget_until(self, revision: int) -> None:
+        for name in ("trim_feed", "trim_rounds", "set_trimmed"):
+            self._writer.execute(SQL[name], (revision,))
+
+    # --------------------------------------------------------------------------------------------- decisions
+
+    def decided(self, key: str) -> Decided | None:
+        """What came of a key."""
+        rows = self._read("decisions", encode([key]))
+        return self._codec.decided(rows[0]) if rows else None
+
+    def decisions(self, limit: int = 100) -> list[Decided]:
+        """The latest decisions, latest first."""
+        return list(map(self._codec.decided, self._read("latest_decisions", limit)))
+
+    def round(self, agent: str, number: int) -> Round | None:
+        """What an agent saw."""
+        rows = self._read("round", agent, number)
+        return decode_round(rows[0][0]) if rows else None
+
+    def _read(self, name: str, *values: Any) -> list[Any]:
+        with self._snapshot() as connection:
+            return connection.execute(SQL[name], values).fetchall()
+
+    # ----------------------------------------------------------------------------------------------- the rest
+
+    def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
+        """Overwrite what rows say they add up to, while nobody else writes, and make every follower reload."""
+        with self._transaction():
+            ledger = self._read_ledger(self._writer)
+            mending = mend(ledger)
+            self._set_machines(mending.machines)
+            self._set_tenants(mending.tenants)
+            self._writer.execute(SQL["advance"], (ledger.revision + 1,))
+            self._forget_until(ledger.revision + 1)
+        with self._changed:
+            self._last = ledger.revision + 1
+            self._changed.notify_all()
+        return mending
+
+    def close(self) -> None:
+        """Let go of the file."""
+        for name in ("_reader", "_writer"):
+            if hasattr(self, name):
+                getattr(self, name).close()
+        if self._lock_file is not None:
+            os.close(self._lock_file)
+            self._lock_file = None
+
+
+def _gone(rows: Mapping[str, object]) -> list[tuple[str]]:
+    return [(name,) for name, row in rows.items() if row is None]
+
+
+def _lock(path: Path) -> int:
+    """Keep other processes from writing the same file; the system lets go of the lock when the process ends."""
+    try:
+        descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise InvalidInput("store", f"{path} cannot be written: {error.strerror}", "choose another place") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise InvalidInput(
+            "store", f"another process has {path} open", "stop it, or use PostgreSQL for several processes"
+        ) from None
+    return descriptor
+
+
+def _migrate(connection: sqlite3.Connection, create: Catalogue | None) -> None:
+    """Bring the schema up to date, within the transaction that is open."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version and create:
+        raise InvalidInput("store", "the file holds a zone already", "use it as it is, or choose another file")
+    if not version and create is None:
+        raise InvalidInput("store", "the file holds no zone", "make one with `roost store create`")
+    if create:
+        Codec(create)  # refuses what the tables cannot keep
+    for number, script in migrations(DIALECT):
+        if number > version:
+            for statement in _statements(script):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {number}")
+    if create:
+        connection.execute(SQL["make_zone"], (encode(create),))
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script, one by one: `executescript` would end the transaction."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
