@@ -44,16 +44,26 @@ class Holding(Protocol):
 
 
 class TenantNumbers:
-    """A number for each tenant that holds machines in isolation, as rows have them. Never zero, never shared."""
+    """A number for each tenant that holds machines in isolation, as rows have them. Never zero, never used again."""
 
     def __init__(self) -> None:
         self._numbers = {"": 0}
+        self._last = 0
 
     def __getitem__(self, tenant: str) -> int:
-        return self._numbers.setdefault(tenant, len(self._numbers))
+        number = self._numbers.get(tenant)
+        if number is None:
+            self._last += 1
+            number = self._numbers[tenant] = self._last
+        return number
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    def forget(self, tenant: str) -> None:
+        """A tenant is no more; if it comes back, it is another one."""
+        if tenant:
+            self._numbers.pop(tenant, None)
 
 
 def rows_of(zone: Zone, holdings: Sequence[Holding], numbers: TenantNumbers) -> NDArray[np.void]:

@@ -100,9 +100,9 @@ def machine_specs(zone: Zone) -> list[MachineSpec]:
 
 
 def zone_of(catalogue: Catalogue, machines: Iterable[MachineSpec]) -> Zone:
-    """The zone with these machines. Clusters and racks come in the order in which they are first named."""
+    """The zone with these machines, in the order of their clusters', racks' and own names, however they are given."""
     clusters: dict[str, dict[str, list[MachineSpec]]] = {}
-    for machine in machines:
+    for machine in sorted(machines, key=lambda m: (m.cluster, m.rack, m.name)):
         clusters.setdefault(machine.cluster, {}).setdefault(machine.rack, []).append(machine)
     racks = [rack for cluster in clusters.values() for rack in cluster.values()]
     if not racks:

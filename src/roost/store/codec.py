@@ -53,10 +53,10 @@ class Codec:
             row.state, row.health, row.failures, row.versions_behind, row.version, row.spec.name,
         )  # fmt: skip
 
-    def new_machine_values(self, row: MachineRow, position: int) -> tuple[Any, ...]:
+    def new_machine_values(self, row: MachineRow) -> tuple[Any, ...]:
         """All columns of a new machine."""
         *changing, name = self.machine_values(row)
-        return (*row.spec.capacity, *self._unused, *changing, encode(row.spec), position, name)
+        return (*row.spec.capacity, *self._unused, *changing, encode(row.spec), name)
 
     def vm(self, row: tuple[str, str, str, str]) -> tuple[str, VMRow]:
         """A VM and its name from its columns."""

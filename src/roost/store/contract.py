@@ -40,7 +40,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     constraints: Constraints = UNCONSTRAINED
     stamp: int = 0  # the tenant's when this was decided; 0: it had no VMs
     placed: tuple[Placed, ...]
-    seen: Mapping[str, int] = NOTHING  # versions of the machines; only a strict commit asks
+    seen: Mapping[str, int] = NOTHING  # versions of the machines before this group; only a strict commit asks
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -124,6 +124,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     order: tuple[int, ...] = ()  # in which the VMs were placed
     machines: tuple[str, ...] = ()  # found, in that order; fewer than VMs if the request was declined
     refused: tuple[int, ...] = ()  # units found too small for VMs that stay together
+    lots: int = 0  # the state of its random numbers afterwards
     avoiding: bool = False  # drew among the top N instead of the best, to avoid conflicts
 
 
@@ -159,6 +160,7 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     """Done and durable."""
 
     versions: Mapping[str, int] = NOTHING  # of the machines touched
+    stamp: int = 0  # the tenant's from now on
 
 
 Reason = Literal["room", "stale", "tenant", "name", "machine", "gone"]

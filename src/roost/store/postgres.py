@@ -166,10 +166,7 @@ class PostgresStore:
                 run(SQL[name], (gone,))
 
         rows = sorted(settled.machines.items())
-        if settled.added:
-            (first,) = _only(run(SQL["next_position"]))
-            new = [row for name, row in settled.machines.items() if row and name in settled.added]
-            many("add_machines", [codec.new_machine_values(row, first + i) for i, row in enumerate(new)])
+        many("add_machines", [codec.new_machine_values(row) for name, row in rows if row and name in settled.added])
         many("set_machines", [codec.machine_values(row) for name, row in rows if row and name not in settled.added])
         remove("remove_machines", settled.machines)
         many(

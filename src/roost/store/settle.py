@@ -127,6 +127,7 @@ class _Desk:
     def __init__(self, facts: Facts, accounts: Accounts, bench: Bench, first_stamp: int, strict: bool) -> None:
         self.facts, self.accounts, self.bench, self.strict = facts, accounts, bench, strict
         self.stamp = first_stamp
+        self.started = {name: row.version for name, row in facts.machines.items()} if strict else {}
         self.result = Settlement()
         self.lost: list[tuple[int, Sequence[str]]] = []  # conflicts, and the machines to show as they are at the end
 
@@ -186,7 +187,7 @@ class _Desk:
         for name in touched:
             if name not in facts.machines:
                 raise _Lost("machine", f"machine {name} is no more")
-            if self.strict and facts.machines[name].version != proposal.seen.get(name, 0):
+            if self.strict and self.started[name] != proposal.seen.get(name):
                 raise _Lost("stale", f"machine {name} has changed", tuple(touched))
         tried: list[Placed] = []
         names: set[str] = set()
@@ -222,7 +223,7 @@ class _Desk:
                 versions=versions,
             )
         )
-        return Committed(versions)
+        return Committed(versions, self.stamp)
 
     def release(self, proposal: Release) -> Outcome:
         facts, tenant = self.facts, proposal.tenant
@@ -263,7 +264,7 @@ class _Desk:
                 versions=versions,
             )
         )
-        return Committed(versions)
+        return Committed(versions, self.stamp if rest else 0)
 
     # ---------------------------------------------------------------------------------- machines and clusters
 

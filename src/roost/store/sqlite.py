@@ -146,10 +146,8 @@ class SqliteStore:
 
     def _write(self, settled: Settlement, last: int, round_: Round | None) -> None:
         codec, run, many = self._codec, self._writer.execute, self._writer.executemany
-        if settled.added:
-            (position,) = run(SQL["next_position"]).fetchone()
-            new = [row for name, row in settled.machines.items() if row and name in settled.added]
-            many(SQL["add_machine"], [codec.new_machine_values(row, position + i) for i, row in enumerate(new)])
+        new = [row for name, row in settled.machines.items() if row and name in settled.added]
+        many(SQL["add_machine"], map(codec.new_machine_values, new))
         self._set_machines(row for name, row in settled.machines.items() if row and name not in settled.added)
         many(SQL["remove_vm"], _gone(settled.vms))
         many(SQL["add_vm"], codec.vm_values((name, row) for name, row in settled.vms.items() if row))

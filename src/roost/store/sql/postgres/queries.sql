@@ -32,22 +32,18 @@ SELECT spec, used, classes, vms, owner, state, health, failures, versions_behind
 FROM machines WHERE name = ANY(%s) ORDER BY name FOR UPDATE
 
 -- name: all_machines
--- Every machine, in the order they were added.
+-- Every machine.
 SELECT spec, used, classes, vms, owner, state, health, failures, versions_behind, version
-FROM machines ORDER BY position
-
--- name: next_position
--- Where the next machine goes in that order.
-SELECT coalesce(max(position), 0) + 1 FROM machines
+FROM machines
 
 -- name: add_machines
 -- New machines.
 INSERT INTO machines (
     capacity_0, capacity_1, capacity_2, capacity_3, capacity_4, capacity_5, capacity_6, capacity_7, used_0, used_1, used_2, used_3, used_4, used_5, used_6, used_7,
-    used, classes, vms, owner, state, health, failures, versions_behind, version, spec, position, name
+    used, classes, vms, owner, state, health, failures, versions_behind, version, spec, name
 ) SELECT * FROM unnest(
     %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[],
-    %s::text[], %s::text[], %s::int[], %s::text[], %s::int[], %s::int[], %s::int[], %s::int[], %s::bigint[], %s::text[], %s::int[], %s::text[]
+    %s::text[], %s::text[], %s::int[], %s::text[], %s::int[], %s::int[], %s::int[], %s::int[], %s::bigint[], %s::text[], %s::text[]
 )
 
 -- name: set_machines

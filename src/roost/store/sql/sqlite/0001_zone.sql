@@ -9,7 +9,6 @@ CREATE TABLE zone (
 -- The amounts stand in columns of their own, so that the database itself refuses a machine over its capacity.
 CREATE TABLE machines (
     name TEXT PRIMARY KEY,
-    position INTEGER NOT NULL, -- the order in which machines were added
     spec TEXT NOT NULL,        -- JSON: where it stands and what it is
     capacity_0 INTEGER NOT NULL DEFAULT 0,
     capacity_1 INTEGER NOT NULL DEFAULT 0,
