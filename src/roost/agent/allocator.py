@@ -16,6 +16,7 @@ from roost.agent.remedy import remedies
 from roost.engine.compiler import compile_rules
 from roost.engine.explain import Explanation, Subject, WhyNot, explain, why_not
 from roost.engine.pools import PoolStats
+from roost.engine.recheck import TenantNumbers
 from roost.engine.ruleset import RulePolicy
 from roost.engine.selection import CacheLimits, Engine
 from roost.engine.shape import Shape, Shapes
@@ -41,10 +42,10 @@ class RunningVM(msgspec.Struct, frozen=True, gc=False):
 class Tenant:
     """A tenant and the names of its VMs."""
 
-    number: int
     constraints: Constraints
     vms: dict[str, None] = field(default_factory=dict)
     created: int = 0  # VMs ever made, to name the next one
+    stamp: int = 0  # the store's, for a tenant that a store knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Allocator:
         self.zone, self._limits, self._clock, self._seed = zone, limits, clock, seed
         self.vms: dict[str, RunningVM] = {}
         self.tenants: dict[str, Tenant] = {}
-        self._tenant_numbers = 0
+        self.numbers = TenantNumbers()
         self.view = View(zone, compile_rules(policy.rules, zone))
         self.switch_policy(policy)
 
@@ -102,19 +103,22 @@ class Allocator:
 
     # ------------------------------------------------------------------------------------------- placing
 
-    def allocate(self, request: Request) -> Decision:
-        """Place all VMs of a request, or none. A request that makes no sense raises; one that does not fit does not."""
+    def allocate(self, request: Request, top: int = 1) -> Decision:
+        """Place all VMs of a request, or none. A request that makes no sense raises; one that does not fit does not.
+
+        `top` > 1 draws each machine among that many of the best, not among the very best only.
+        """
         tenant = self._tenant_of(request)
         names, numbers = self._name_vms(request, tenant)
         before = self.view.revision
-        shapes = tuple(self.shapes.of(vm, tenant.number, f"request.vms[{i}]") for i, vm in enumerate(request.vms))
+        shapes = tuple(self.shape(vm, request.tenant, f"request.vms[{i}]") for i, vm in enumerate(request.vms))
         order = placing_order(self.zone, shapes)
-        trial = place_gang(self.engine, shapes, order, tenant.constraints, self._homes(tenant))
+        trial = place_gang(self.engine, shapes, order, tenant.constraints, self._homes(tenant), top)
         if trial.failed_vm is not None:
+            if request.tenant not in self.tenants:
+                self.numbers.forget(request.tenant)
             return self._decision(request, tenant, trial, (), before)
-        if request.tenant not in self.tenants:
-            self.tenants[request.tenant] = tenant
-            self._tenant_numbers = tenant.number
+        self.tenants.setdefault(request.tenant, tenant)
         tenant.created = numbers
         machine_names = self.zone.machine_names
         by_vm: list[Placement | None] = [None] * len(names)
@@ -124,6 +128,14 @@ class Allocator:
             tenant.vms[name] = None
             by_vm[i] = Placement(name, vm.type, machine_names[machine])
         return self._decision(request, tenant, trial, tuple(p for p in by_vm if p), before)
+
+    def recall(self, request: Request, trial: Trial, placements: tuple[Placement, ...]) -> Decision:
+        """A decision that was made on a zone in this very state, elsewhere or earlier, to be explained."""
+        return self._decision(request, self._tenant_of(request), trial, placements, self.view.revision)
+
+    def shape(self, vm: VM, tenant: str, where: str = "vm") -> Shape:
+        """What a VM of a tenant asks for. Names that the zone does not know are refused."""
+        return self.shapes.of(vm, self.numbers[tenant] if vm.isolated else 0, where)
 
     def _decision(
         self, request: Request, tenant: Tenant, trial: Trial, placements: tuple[Placement, ...], before: int
@@ -145,7 +157,7 @@ class Allocator:
         """The tenant of a request, existing or new, or an error that says what is wrong with its constraints."""
         tenant = self.tenants.get(request.tenant)
         if tenant is None:
-            tenant = Tenant(self._tenant_numbers + 1, request.constraints or UNCONSTRAINED)
+            tenant = Tenant(request.constraints or UNCONSTRAINED)
         elif request.constraints is not None and request.constraints != tenant.constraints:
             raise InvalidInput(
                 "request.constraints",
@@ -184,11 +196,28 @@ class Allocator:
         if running is None:
             raise UnknownName("vm", "running VM", vm, self.vms)
         self.view.remove(running.machine, running.shape)
-        del self.vms[vm]
+        self.strike(running)
+
+    def enter(self, running: RunningVM) -> None:
+        """Write a VM into the books; the rows are another matter."""
+        self.vms[running.name] = running
+        tenant = self.tenants.get(running.tenant)
+        if tenant is None:
+            tenant = self.tenants[running.tenant] = Tenant(UNCONSTRAINED)
+        tenant.vms[running.name] = None
+
+    def strike(self, running: RunningVM) -> None:
+        """Strike a VM from the books; a tenant without VMs is forgotten."""
+        named = self.vms.get(running.name)
+        if named is running:
+            del self.vms[running.name]
+        elif named is not None and named.tenant == running.tenant:  # another VM of the tenant has its name by now
+            return
         tenant = self.tenants[running.tenant]
-        del tenant.vms[vm]
+        del tenant.vms[running.name]
         if not tenant.vms:
             del self.tenants[running.tenant]
+            self.numbers.forget(running.tenant)
 
     def refresh(self, steps: int = 1) -> int:
         """Use idle time to bring caches up to date; returns the machines looked at, 0 when there is nothing to do."""
@@ -224,19 +253,23 @@ class Allocator:
         """
         tenant = self._tenant_of(request)
         rehearsal = Rehearsal(self.engine, self.shapes)
-        trial = rehearsal.try_out(request, tenant.number, tenant.constraints, self._homes(tenant))
+        trial = rehearsal.try_out(request, self._number(request), tenant.constraints, self._homes(tenant))
         found = explain(self.engine, self.view, self._subject(request, tenant.constraints, trial, vm))
         if trial.failed_vm is None:
             return found
-        return found.with_remedies(remedies(self, rehearsal, request, tenant.number, trial))
+        return found.with_remedies(remedies(self, rehearsal, request, self._number(request), trial))
 
     def why_not(self, request: Request, machine: str, vm: int | None = None) -> WhyNot:
         """Why a machine does not get a VM of a request: who refuses it, or the preference by which it loses."""
         row = self.zone.machine(machine)
         tenant = self._tenant_of(request)
         rehearsal = Rehearsal(self.engine, self.shapes)
-        trial = rehearsal.try_out(request, tenant.number, tenant.constraints, self._homes(tenant))
+        trial = rehearsal.try_out(request, self._number(request), tenant.constraints, self._homes(tenant))
         return why_not(self.engine, self.view, self._subject(request, tenant.constraints, trial, vm), row)
+
+    def _number(self, request: Request) -> int:
+        """The tenant's number, if it matters."""
+        return self.numbers[request.tenant] if any(vm.isolated for vm in request.vms) else 0
 
     def _past(self, decision: Decision) -> View:
         if not self.view.reaches(decision.before):
@@ -250,8 +283,7 @@ class Allocator:
         found = explain(decision.engine, self._past(decision), subject)
         if decision.ok or decision.after != self.view.revision or decision.engine is not self.engine:
             return found
-        number = self._tenant_of(decision.request).number
-        rehearsal = Rehearsal(self.engine, self.shapes)
+        rehearsal, number = Rehearsal(self.engine, self.shapes), self._number(decision.request)
         return found.with_remedies(remedies(self, rehearsal, decision.request, number, decision.trial))
 
     def _why_not_past(self, decision: Decision, machine: str, vm: int | None) -> WhyNot:

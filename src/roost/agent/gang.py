@@ -29,9 +29,14 @@ class Trial:
 
 
 def place_gang(
-    engine: Engine, shapes: tuple[Shape, ...], order: Sequence[int], constraints: Constraints, homes: tuple[int, ...]
+    engine: Engine,
+    shapes: tuple[Shape, ...],
+    order: Sequence[int],
+    constraints: Constraints,
+    homes: tuple[int, ...],
+    top: int = 1,
 ) -> Trial:
-    """Place the VMs one by one, in order. If one finds no machine, nothing stays placed.
+    """Place the VMs one by one, in order. If one finds no machine, nothing stays placed. `top`: see `Engine.assign`.
 
     VMs that must stay together may start in a place too small for all of them; then the other places are tried, too.
     The trial returned for a failure is the one that got furthest.
@@ -39,14 +44,14 @@ def place_gang(
     desk, order = engine.desk, tuple(order)
     desk.open(constraints, homes, len(order))
     try:
-        trial = furthest = _attempt(engine, shapes, order, homes)
+        trial = furthest = _attempt(engine, shapes, order, homes, (), top)
         free_to_start = bool(constraints.colocate) and not homes
         while trial.failed_vm is not None and trial.machines and free_to_start:
             unit = desk.unit_of(trial.machines[0])
             assert unit not in trial.refused, "no rule of the policy keeps VMs out of a refused unit"
             refused = (*trial.refused, unit)
             desk.restart(len(order), refused)
-            trial = _attempt(engine, shapes, order, homes, refused)
+            trial = _attempt(engine, shapes, order, homes, refused, top)
             furthest = max(furthest, trial, key=lambda t: len(t.machines))
         return trial if trial.failed_vm is None else furthest
     finally:
@@ -58,7 +63,8 @@ def _attempt(
     shapes: tuple[Shape, ...],
     order: tuple[int, ...],
     homes: tuple[int, ...],
-    refused: tuple[int, ...] = (),
+    refused: tuple[int, ...],
+    top: int,
 ) -> Trial:
     before = engine.view.attempt()
     machines: list[int] = []
@@ -66,7 +72,7 @@ def _attempt(
     whole = False
     try:
         for i in order:
-            machine, looked, hit, _, _ = engine.assign(shapes[i])
+            machine, looked, hit, _, _ = engine.assign(shapes[i], top)
             hits += hit
             updated += looked
             if machine < 0:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from roost.cli.output import console, errors, progress
+from roost.cli.output import console, errors, print_json, progress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,9 +44,7 @@ def engine(
     else:  # a process for each, so that none inherits another's memory
         results = [_alone(size, classes, requests, policy) for size in sizes]
     if json:
-        import msgspec
-
-        print(msgspec.json.format(msgspec.json.encode(results)).decode())  # noqa: T201  for programs, unstyled
+        print_json(results)
     else:
         console().print(_table(results))
 

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from roost.cli import bench, demo, policy, zone
+from roost.cli import audit, bench, demo, explain, policy, store, worker, zone
 from roost.cli.output import errors
 from roost.model.errors import RoostError
 
@@ -19,8 +19,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("demo")(demo.demo)
+app.command("worker")(worker.worker)
+app.command("explain")(explain.explain)
+app.command("audit")(audit.audit)
 app.add_typer(bench.app, name="bench")
 app.add_typer(policy.app, name="policy")
+app.add_typer(store.app, name="store")
 app.add_typer(zone.app, name="zone")
 
 

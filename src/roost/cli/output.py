@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from roost.rules.policy import Policy
 
 SYNTHETIC = "synthetic:"
+STORE = "Where the store is: a file (SQLite) or postgresql://…"
 
 
 def console() -> Console:
@@ -27,6 +28,13 @@ def errors() -> Console:
     from rich.console import Console
 
     return Console(stderr=True)
+
+
+def print_json(value: object) -> None:
+    """For programs: unstyled, whatever the terminal."""
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())  # noqa: T201
 
 
 @contextmanager

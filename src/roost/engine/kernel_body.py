@@ -92,8 +92,10 @@ def hold(machine, vm, sign):
         for b in range(vm.priority, len(machine.free)):
             machine.free[b][r] -= amount
     machine.vms += sign
-    if vm.isolation > 0:
-        machine.owner = vm.isolation if machine.vms > 0 else 0
+    if machine.vms == 0:
+        machine.owner = 0
+    elif sign > 0 and vm.isolation > 0:
+        machine.owner = vm.isolation
     if vm.colocation >= 0:
         machine.classes[vm.colocation] += sign
 

@@ -60,6 +60,10 @@ class TenantNumbers:
     def __len__(self) -> int:
         return len(self._numbers)
 
+    def names(self) -> dict[int, str]:
+        """The tenants by number."""
+        return {number: tenant for tenant, number in self._numbers.items()}
+
     def forget(self, tenant: str) -> None:
         """A tenant is no more; if it comes back, it is another one."""
         if tenant:

@@ -17,7 +17,7 @@ from roost.engine.memory import copy_of, zeros
 from roost.engine.shape import Shape
 from roost.model.errors import InvariantBroken
 from roost.model.rows import MachineState
-from roost.model.zone import Zone
+from roost.model.zone import Zone, sum_up
 
 # The journal chains the machines of a cluster in the order they last changed; -1 ends the chain.
 # The rack stands here, too, so that a walk can ask for it before the machine's row has arrived.
@@ -122,6 +122,12 @@ class View:
     def _forget(self) -> None:
         while len(self._history) > self._kept:
             self._reach = self._history.popleft()[0] + 1
+
+    def restock(self, machines: NDArray[np.void]) -> None:
+        """Begin with these machine rows instead of the zone's, which are empty. Only before anything was decided."""
+        assert self.revision == 0, "what is cached would not notice"
+        self.machines[:] = machines
+        sum_up(self.machines, self.racks, self.clusters)
 
     # -------------------------------------------------------------------------------------- going back
 

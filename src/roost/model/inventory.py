@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -74,9 +74,11 @@ def catalogue_of(zone: Zone) -> Catalogue:
     )
 
 
-def machine_specs(zone: Zone) -> list[MachineSpec]:
-    """A description of each machine of a zone, in the order of its rows."""
-    rows, generations = zone.machines, zone.generations
+def machine_specs(zone: Zone, machines: Sequence[int] | None = None) -> list[MachineSpec]:
+    """A description of these machines (by row) of a zone, or of all."""
+    chosen = range(len(zone.machines)) if machines is None else machines
+    rows, generations = zone.machines[list(chosen)], zone.generations
+    names = [zone.machine_names[m] for m in chosen]
     features = {
         bits: tuple(f for i, f in enumerate(zone.features) if bits >> i & 1)
         for bits in np.unique(rows["features"]).tolist()
@@ -94,7 +96,7 @@ def machine_specs(zone: Zone) -> list[MachineSpec]:
             tuple(capacity),
         )
         for name, datacenter, cluster, rack, generation, domain, bits, capacity in zip(
-            zone.machine_names, *columns, rows["features"].tolist(), rows["capacity"].tolist(), strict=True
+            names, *columns, rows["features"].tolist(), rows["capacity"].tolist(), strict=True
         )
     ]
 

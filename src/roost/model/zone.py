@@ -74,6 +74,20 @@ class MachineGroup(msgspec.Struct, frozen=True, kw_only=True):
     features: tuple[str, ...] = ()
 
 
+def sum_up(machines: NDArray[np.void], racks: NDArray[np.void], clusters: NDArray[np.void]) -> None:
+    """Give racks and clusters the sums of their machines. Only ready machines count as free or empty."""
+    ready = machines["state"] == MachineState.READY
+    sums = {
+        "used": (machines["capacity"] - machines["free"][:, -1]).astype(np.int64),
+        "free": np.where(ready[:, None, None], machines["free"], 0).astype(np.int64),
+        "vms": machines["vms"],
+        "empty": (ready & (machines["vms"] == 0)).astype(np.int32),
+    }
+    for field, values in sums.items():
+        racks[field] = np.add.reduceat(values, racks["first"], axis=0)
+        clusters[field] = np.add.reduceat(racks[field], clusters["first_rack"], axis=0)
+
+
 class Zone:
     """One availability zone, as it is before anything runs on it. Allocators work on their own copy of the rows."""
 
@@ -185,7 +199,7 @@ class Zone:
         self.machines["free"] = capacity[:, None, :]
         self.racks["capacity"] = np.add.reduceat(capacity.astype(np.int64), self.racks["first"], axis=0)
         self.clusters["capacity"] = np.add.reduceat(self.racks["capacity"], self.clusters["first_rack"], axis=0)
-        self._sum_ready()
+        sum_up(self.machines, self.racks, self.clusters)
 
     def set_condition(self, **fields: NDArray[np.integer]) -> None:
         """Say how each machine is: its `state`, `health`, `failures`, `versions_behind`, or some of these."""
@@ -194,20 +208,12 @@ class Zone:
                 raise UnknownName("condition", "condition of a machine", field, CONDITION)
         for field, values in fields.items():
             self.machines[field] = values
-        self._sum_ready()
+        sum_up(self.machines, self.racks, self.clusters)
 
     def set_features(self, features: NDArray[np.int32]) -> None:
         """Give each machine its own bit set of features; a cluster has those that any of its machines has."""
         self.machines["features"] = features
         self.clusters["features"] = np.bitwise_or.reduceat(features, self.clusters["first"])
-
-    def _sum_ready(self) -> None:
-        """What is free and how many machines are empty: only ready machines count."""
-        ready = self.machines["state"] == MachineState.READY
-        free = np.where(ready[:, None, None], self.machines["free"], 0).astype(np.int64)
-        for field, values in (("free", free), ("empty", ready.astype(np.int32))):
-            self.racks[field] = np.add.reduceat(values, self.racks["first"], axis=0)
-            self.clusters[field] = np.add.reduceat(self.racks[field], self.clusters["first_rack"], axis=0)
 
     @classmethod
     def synthetic(cls, machines: int = 20_000, seed: int = 0) -> Zone:

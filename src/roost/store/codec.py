@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -57,6 +57,12 @@ class Codec:
         """All columns of a new machine."""
         *changing, name = self.machine_values(row)
         return (*row.spec.capacity, *self._unused, *changing, encode(row.spec), name)
+
+    def amounts(self, row: tuple[Any, ...]) -> tuple[str, tuple[Sequence[int], Sequence[int]]]:
+        """A machine's name, and what is used of it and what it has."""
+        name, *numbers = row
+        used, capacity = numbers[:MOST_RESOURCES], numbers[MOST_RESOURCES:]
+        return name, (used[: self._resources], tuple(capacity[: self._resources]))
 
     def vm(self, row: tuple[str, str, str, str]) -> tuple[str, VMRow]:
         """A VM and its name from its columns."""

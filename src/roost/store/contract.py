@@ -121,8 +121,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     waited_us: int = 0  # in the queue, the earlier tries included
     decided_us: int = 0
     homes: tuple[str, ...] = ()  # machines of the tenant's VMs, if it has constraints
-    order: tuple[int, ...] = ()  # in which the VMs were placed
-    machines: tuple[str, ...] = ()  # found, in that order; fewer than VMs if the request was declined
+    order: tuple[int, ...] = ()  # in which the VMs were placed, unless as they came
+    found: tuple[str, ...] = ()  # of a request that was declined: the machines that its first VMs found, in that order
     refused: tuple[int, ...] = ()  # units found too small for VMs that stay together
     lots: int = 0  # the state of its random numbers afterwards
     avoiding: bool = False  # drew among the top N instead of the best, to avoid conflicts
@@ -161,6 +161,7 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
 
     versions: Mapping[str, int] = NOTHING  # of the machines touched
     stamp: int = 0  # the tenant's from now on
+    changed: bool = True  # the feed has an entry of it; else everything was so already
 
 
 Reason = Literal["room", "stale", "tenant", "name", "machine", "gone"]
@@ -282,6 +283,9 @@ class Store(Protocol):
     def changes(self, since: int, limit: int = 1_000) -> Feed:
         """What was committed after a revision, as far as the feed is numbered; at most `limit` transactions."""
 
+    def head(self) -> tuple[int, int]:
+        """The revision of the last entry of the feed, and of the last that was trimmed away."""
+
     def wait(self, since: int, seconds: float) -> bool:
         """Sleep until there may be changes after a revision, or the time is up. Only a hint."""
 
@@ -296,6 +300,9 @@ class Store(Protocol):
 
     def decisions(self, limit: int = 100) -> list[Decided]:
         """The latest decisions, latest first."""
+
+    def amounts(self) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
+        """What is used of each machine and what it has, by resource, as the database itself compares them."""
 
     def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
         """Write what `mend` makes of the ledger, while nobody else writes, and make every follower reload."""

@@ -6,6 +6,7 @@ Entries can be applied and undone, so any revision that the feed reaches can be 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import msgspec
 
@@ -67,6 +68,18 @@ class ClusterRow(msgspec.Struct, frozen=True, gc=False):
     quarantined: bool = False
 
 
+Check = Literal["sums", "capacity", "tenants", "clusters", "columns", "feed"]
+HOLDINGS = ("used", "vms", "owner", "classes")  # what a row says its VMs add up to
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that contradicts something else."""
+
+    check: Check
+    what: str
+    repairable: bool = False
+
+
 class Accounts:
     """How one VM more or less, or another entry, changes rows. The only place that knows."""
 
@@ -89,8 +102,10 @@ class Accounts:
             used[at] += sign * amount
             at += 1
         row.vms += sign
-        if vm.isolated:
-            row.owner = tenant if row.vms else ""
+        if not row.vms:
+            row.owner = ""
+        elif sign > 0 and vm.isolated:
+            row.owner = tenant
         if vm.colocation:
             row.classes[self._class[vm.colocation]] += sign
 
@@ -206,40 +221,50 @@ class Ledger:
                 elif mine[name] != theirs[name]:
                     yield f"{kind} {name} is {_differing(theirs[name], mine[name])}"
 
-    def check_invariants(self) -> Iterator[str]:
-        """What contradicts itself, one sentence each: sums, capacities, tenants."""
+    def added_up(self) -> tuple[dict[str, MachineRow], dict[str, int]]:
+        """What each machine holds and each tenant has, by the VMs."""
         fresh = {name: self.accounts.new_row(row.spec) for name, row in self.machines.items()}
         members: dict[str, int] = {}
-        for name, vm in self.vms.items():
+        for vm in self.vms.values():
             members[vm.tenant] = members.get(vm.tenant, 0) + 1
+            if (row := fresh.get(vm.machine)) and (vm.spec.type, row.spec.generation) in self.catalogue.demand:
+                self.accounts.put(row, vm.spec, vm.tenant, 1)
+        return fresh, members
+
+    def check_invariants(self) -> Iterator[Finding]:
+        """What contradicts itself: sums, capacities, tenants, clusters."""
+        fresh, members = self.added_up()
+        for name, vm in self.vms.items():
             if vm.tenant not in self.tenants:
-                yield f"VM {name} is of tenant {vm.tenant}, which is not there"
+                yield Finding("tenants", f"VM {name} is of tenant {vm.tenant}, which is not there")
             if vm.machine not in fresh:
-                yield f"VM {name} is on machine {vm.machine}, which is not there"
+                yield Finding("sums", f"VM {name} is on machine {vm.machine}, which is not there")
             elif (vm.spec.type, fresh[vm.machine].spec.generation) not in self.catalogue.demand:
-                yield f"VM {name} of type {vm.spec.type} cannot run on machine {vm.machine}"
-            else:
-                self.accounts.put(fresh[vm.machine], vm.spec, vm.tenant, 1)
+                yield Finding("capacity", f"VM {name} of type {vm.spec.type} cannot run on machine {vm.machine}")
         for name, tenant in self.tenants.items():
             if tenant.vms != members.get(name, 0) or not tenant.vms:
-                yield f"tenant {name} counts {tenant.vms} VMs and has {members.get(name, 0)}"
+                counted = f"tenant {name} counts {tenant.vms} VMs and has {members.get(name, 0)}"
+                yield Finding("tenants", counted, repairable=True)
         for name, row in self.machines.items():
-            for field in ("used", "vms", "owner", "classes"):
-                if getattr(row, field) != getattr(fresh[name], field):
-                    yield f"machine {name}: {field} is {getattr(row, field)}, its VMs add up to " + str(
-                        getattr(fresh[name], field)
-                    )
             taken = fresh[name].taken(self.accounts.resources)
+            over = False
             for resource, amount, capacity in zip(self.catalogue.resources, taken, row.spec.capacity, strict=True):
                 if amount > capacity:
-                    yield f"machine {name} is over capacity: {amount} of {capacity} {resource.name}"
+                    over = True
+                    yield Finding(
+                        "capacity", f"machine {name} is over capacity: {amount} of {capacity} {resource.name}"
+                    )
+            for field in HOLDINGS:
+                if (said := getattr(row, field)) != (sum_ := getattr(fresh[name], field)):
+                    what = f"machine {name}: {field} is {said!r}, its VMs add up to {sum_!r}"
+                    yield Finding("sums", what, repairable=not over)
         sizes: dict[str, int] = {}
         for row in self.machines.values():
             sizes[row.spec.cluster] = sizes.get(row.spec.cluster, 0) + 1
-        for name in sizes.keys() | self.clusters.keys():
-            counted = self.clusters[name].machines if name in self.clusters else 0
-            if counted != sizes.get(name, 0):
-                yield f"cluster {name} counts {counted} machines and has {sizes.get(name, 0)}"
+        for name in sorted(sizes.keys() | self.clusters.keys()):
+            counted_ = self.clusters[name].machines if name in self.clusters else 0
+            if counted_ != sizes.get(name, 0):
+                yield Finding("clusters", f"cluster {name} counts {counted_} machines and has {sizes.get(name, 0)}")
 
 
 def _differing(is_: object, should_be: object) -> str:

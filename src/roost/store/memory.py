@@ -81,6 +81,10 @@ class MemoryStore:
                 rows.appendleft(row)
             return Feed(list(rows)[:limit])
 
+    def head(self) -> tuple[int, int]:
+        """The revision of the last entry of the feed, and of the last that was trimmed away."""
+        return self._ledger.revision, self._trimmed
+
     def wait(self, since: int, seconds: float) -> bool:
         """Sleep until there are changes after a revision, or the time is up."""
         with self._changed:
@@ -106,6 +110,11 @@ class MemoryStore:
     def round(self, agent: str, number: int) -> Round | None:
         """What an agent saw."""
         return self._rounds.get((agent, number))
+
+    def amounts(self) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
+        """What is used of each machine and what it has, by resource."""
+        resources = self._ledger.accounts.resources
+        return {name: (row.taken(resources), row.spec.capacity) for name, row in self._ledger.machines.items()}
 
     def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
         """Overwrite what rows say they add up to, and make every follower reload."""

@@ -74,6 +74,8 @@ class PostgresStore:
 
     def load(self) -> Ledger:
         """Everything, as of one revision."""
+        with self._using("_reader", self._reading) as connection:
+            connection.execute(SQL["number_changes"])
         with self._using("_reader", self._reading) as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             return self._read_ledger(connection)
@@ -207,6 +209,11 @@ class PostgresStore:
                 return Feed((), reload=True)
             return Feed(list(map(feed_row, rows.fetchall())))
 
+    def head(self) -> tuple[int, int]:
+        """The revision of the last entry of the feed, and of the last that was trimmed away."""
+        last, trimmed = self._read("head")[0]
+        return last, trimmed
+
     def wait(self, since: int, seconds: float) -> bool:
         """Sleep until somebody numbers changes, or the time is up."""
         with self._using("_listener", self._listening) as connection:
@@ -249,6 +256,10 @@ class PostgresStore:
             return connection.execute(SQL[name], values).fetchall()
 
     # ----------------------------------------------------------------------------------------------- the rest
+
+    def amounts(self) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
+        """What is used of each machine and what it has, by resource, as the database itself compares them."""
+        return dict(map(self._codec.amounts, self._read("amounts")))
 
     def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
         """Overwrite what rows say they add up to, while nobody else writes, and make every follower reload."""

@@ -140,7 +140,7 @@ class _Desk:
                     result.outcomes.append(_replay(answered, proposal))
                 elif isinstance(proposal, Decline):
                     self._decide(proposal, "declined")
-                    result.outcomes.append(Committed())
+                    result.outcomes.append(Committed(changed=False))
                 else:
                     result.outcomes.append(SETTLERS[type(proposal)](self, proposal))
             except _Lost as lost:
@@ -187,7 +187,7 @@ class _Desk:
         for name in touched:
             if name not in facts.machines:
                 raise _Lost("machine", f"machine {name} is no more")
-            if self.strict and self.started[name] != proposal.seen.get(name):
+            if self.strict and self.started.get(name) != proposal.seen.get(name):
                 raise _Lost("stale", f"machine {name} has changed", tuple(touched))
         tried: list[Placed] = []
         names: set[str] = set()
@@ -279,7 +279,7 @@ class _Desk:
             changes = self._change_condition(proposal.machine, changed, versions)
             self.result.entries.append(Entry(key=proposal.key, conditions=tuple(changes), versions=versions))
         self._decide(proposal)
-        return Committed(versions)
+        return Committed(versions, changed=bool(changed))
 
     def _change_condition(
         self, name: str, condition: Mapping[str, int], versions: dict[str, int]
@@ -296,12 +296,12 @@ class _Desk:
         cluster = self.facts.clusters.get(proposal.cluster)
         if cluster is None:
             raise UnknownName("cluster", "cluster", proposal.cluster, ())
-        if cluster.quarantined != proposal.quarantined:
+        if changed := cluster.quarantined != proposal.quarantined:
             change = QuarantineChange(proposal.cluster, cluster.quarantined, proposal.quarantined)
             self._recount(proposal.cluster, msgspec.structs.replace(cluster, quarantined=proposal.quarantined))
             self.result.entries.append(Entry(key=proposal.key, quarantines=(change,)))
         self._decide(proposal)
-        return Committed()
+        return Committed(changed=changed)
 
     def add_machines(self, proposal: AddMachines) -> Outcome:
         facts = self.facts

@@ -192,6 +192,11 @@ class SqliteStore:
             rows = connection.execute(SQL["changes"], (since, limit)).fetchall()
         return Feed(list(map(feed_row, rows)))
 
+    def head(self) -> tuple[int, int]:
+        """The revision of the last entry of the feed, and of the last that was trimmed away."""
+        last, trimmed = self._read("head")[0]
+        return last, trimmed
+
     def wait(self, since: int, seconds: float) -> bool:
         """Sleep until there are changes after a revision, or the time is up."""
         with self._changed:
@@ -233,6 +238,10 @@ class SqliteStore:
             return connection.execute(SQL[name], values).fetchall()
 
     # ----------------------------------------------------------------------------------------------- the rest
+
+    def amounts(self) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
+        """What is used of each machine and what it has, by resource, as the database itself compares them."""
+        return dict(map(self._codec.amounts, self._read("amounts")))
 
     def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
         """Overwrite what rows say they add up to, while nobody else writes, and make every follower reload."""

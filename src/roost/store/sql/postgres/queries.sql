@@ -36,6 +36,10 @@ FROM machines WHERE name = ANY(%s) ORDER BY name FOR UPDATE
 SELECT spec, used, classes, vms, owner, state, health, failures, versions_behind, version
 FROM machines
 
+-- name: amounts
+-- What the database itself compares, for every machine.
+SELECT name, used_0, used_1, used_2, used_3, used_4, used_5, used_6, used_7, capacity_0, capacity_1, capacity_2, capacity_3, capacity_4, capacity_5, capacity_6, capacity_7 FROM machines
+
 -- name: add_machines
 -- New machines.
 INSERT INTO machines (

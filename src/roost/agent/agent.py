@@ -1,0 +1,524 @@
+"""Protean's Algorithm 1 over a store: decide on the agent's own copy, propose, commit, and lose races gracefully.
+
+    submit ─▶ queue ─▶ round: decide each on the copy, ahead of the feed ─▶ courier ─▶ store
+                ▲                                                              │
+                └── retry ◀── conflict: take back, believe the fresh rows ◀────┤
+              answer ◀── committed: durable ◀──────────────────────────────────┘
+
+A round is what is decided between two looks at the store's answers and feed, so all of it saw the same revision. The
+next round is decided while the last one is being committed.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from roost.agent.avoidance import Avoidance
+from roost.agent.courier import Courier, Delivery, Group
+from roost.agent.decision import Decision
+from roost.agent.operation import (
+    AddMachines,
+    Answer,
+    Operation,
+    PlaceVMs,
+    ReleaseVMs,
+    RemoveMachines,
+    SetCluster,
+    SetMachine,
+    Status,
+)
+from roost.agent.replica import Replica, RoundAhead, nameless
+from roost.engine.recheck import Recheck
+from roost.engine.ruleset import RulePolicy
+from roost.engine.selection import CacheLimits
+from roost.model.change import Placed
+from roost.model.errors import InvalidInput, RoostError, UnknownName
+from roost.model.request import Placement
+from roost.model.rows import MachineState
+from roost.store import contract as store
+from roost.store.contract import (
+    Committed,
+    Conflict,
+    FeedRow,
+    Outcome,
+    Proposal,
+    Record,
+    Rejected,
+    Replayed,
+    Round,
+    Store,
+)
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """How an agent works."""
+
+    retries: int = 20  # after a conflict, before a request is given up
+    group: int = 128  # requests that may be decided and committed together
+    group_vms: int = 1_024  # and their VMs
+    pipeline: int = 2  # rounds that may be under way: 2 decides one while the other is committed, 1 waits
+    top: int = 100  # machines that a conflict-avoiding draw is among; 1: never avoid
+    window: int = 50  # commits over which the conflict ratio is taken
+    strict: bool = False  # refuse what was decided on an outdated machine, even if it fits
+
+    def __post_init__(self) -> None:
+        limits = {"retries": (0, 1_000), "group": (1, store.LARGEST_GROUP), "group_vms": (1, 100_000)}
+        for name, (low, high) in {**limits, "pipeline": (1, 8), "window": (1, 100_000)}.items():
+            if not low <= getattr(self, name) <= high:
+                raise InvalidInput(f"agent.{name}", f"is {getattr(self, name)}", f"use {low} to {high:,}")
+        if self.strict and self.pipeline > 1:
+            raise InvalidInput("agent.strict", "needs an agent that waits", "set agent.pipeline to 1")
+
+
+@dataclass(slots=True)
+class Ticket:
+    """An operation on its way."""
+
+    key: str
+    operation: Operation
+    request: bytes
+    submitted: float
+    done: Callable[[Answer], None] | None = None
+    answer: Answer | None = None
+    retries: int = 0
+    started: float = 0.0  # the last try
+    decided: float = 0.0
+    not_before: int = 0  # the tenant's stamp that the copy must have before another try
+    decision: Decision | None = None
+
+
+@dataclass(slots=True)
+class Counters:
+    """What an agent did since it began."""
+
+    commits: int = 0  # attempts to place
+    conflicts: int = 0
+    placed_vms: int = 0
+    done: int = 0
+    declined: int = 0
+    gave_up: int = 0
+    rounds: int = 0
+    followed: int = 0  # entries of the feed
+    reloads: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)  # of conflicts
+
+
+class Agent:
+    """Decides on its own copy of a zone and commits to a store. Not for several threads: one calls `step`."""
+
+    def __init__(
+        self,
+        store_: Store,
+        courier: Courier,
+        policy: RulePolicy,
+        name: str = "",
+        *,
+        seed: int = 0,
+        settings: AgentSettings | None = None,
+        limits: CacheLimits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`name` must be this agent's alone, also over restarts; made up when empty."""
+        self.store, self.courier, self.policy, self.seed = store_, courier, policy, seed
+        self.name = name or f"agent-{uuid.uuid4().hex[:12]}"
+        self.settings = settings or AgentSettings()
+        self._limits, self._clock, self._now = limits, clock, now
+        self.avoidance = Avoidance(self.settings.top, self.settings.window, seed)
+        self.counters = Counters()
+        self._queue: deque[Ticket] = deque()
+        self._held: deque[Ticket] = deque()  # wait for their tenant, or for the feed
+        self._rounds: dict[int, list[Ticket]] = {}  # under way
+        self._busy: set[str] = set()  # tenants with something under way
+        self._unfed: dict[int, list[Ticket]] = {}  # by round: committed, to be answered when the copy has it
+        self._backlog: deque[FeedRow] = deque()
+        self._outdated = False  # the copy must be loaded anew
+        self._number = 0
+        self._load()
+
+    def _load(self) -> None:
+        """A fresh copy of everything."""
+        self.replica = Replica(self.store.load(), self.policy, self.seed, limits=self._limits, clock=self._clock)
+        self.recheck = Recheck(self.replica.allocator.zone, self.policy.rules)
+        self.courier.follow(self.replica.revision)
+
+    # ------------------------------------------------------------------------------------------------- asking
+
+    def submit(self, operation: Operation, key: str = "", done: Callable[[Answer], None] | None = None) -> Ticket:
+        """Queue an operation. The same key is never done twice; one is made up when empty."""
+        if not isinstance(key, str) or len(key) > 200:
+            raise InvalidInput("key", f"is {key!r}", "use a text of up to 200 characters")
+        key = key or uuid.uuid4().hex
+        ticket = Ticket(key, operation, _encode(operation), self._clock(), done)
+        self._queue.append(ticket)
+        return ticket
+
+    def run(self, *tickets: Ticket, seconds: float = 60.0) -> list[Answer]:
+        """Work until these are answered."""
+        deadline = self._clock() + seconds
+        while any(ticket.answer is None for ticket in tickets):
+            self.step(0.05)
+            if self._clock() > deadline:
+                raise TimeoutError(f"no answer after {seconds} s")
+        return [ticket.answer for ticket in tickets if ticket.answer]
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is queued or under way."""
+        return not (self._queue or self._held or self._rounds or self._unfed)
+
+    def close(self) -> None:
+        """Stop the courier; what was not answered stays unanswered."""
+        self.courier.close()
+
+    # ------------------------------------------------------------------------------------------------ working
+
+    def step(self, wait: float = 0.0) -> bool:
+        """One turn: take in answers and news, then decide a round. Waits up to `wait` s if there is nothing to do."""
+        full = len(self._rounds) >= self.settings.pipeline
+        blocked = full or not self._queue
+        deliveries = self.courier.receive(wait if blocked else 0.0)
+        for delivery in deliveries:
+            self._take_in(delivery)
+        if self._outdated and not self._rounds:
+            self._reload()
+        if self._held:
+            self._release_held()
+        decided = False
+        if self._queue and not self._outdated and len(self._rounds) < self.settings.pipeline:
+            decided = self._decide_round()
+        elif not self._queue and not deliveries:
+            self.replica.allocator.refresh(1)
+        return decided or bool(deliveries)
+
+    def _decide_round(self) -> bool:
+        """Decide what is queued, up to a group, and send it off."""
+        self._number += 1
+        replica, number = self.replica, self._number
+        seen = Round(
+            agent=self.name,
+            number=number,
+            revision=replica.revision,
+            seed=self.seed,
+            ahead=replica.beyond(),
+            adopted=replica.adopted_rows(),
+        )
+        ahead = replica.ahead[number] = RoundAhead()
+        tickets: list[Ticket] = []
+        proposals: list[Proposal] = []
+        vms = 0
+        while self._queue and len(tickets) < self.settings.group and vms < self.settings.group_vms:
+            ticket = self._queue.popleft()
+            if self._must_wait(ticket):
+                self._held.append(ticket)
+                continue
+            try:
+                proposal = self._decide(ticket, number, len(tickets))
+            except RoostError as error:
+                self._answer(ticket, "invalid", str(error))
+                continue
+            tickets.append(ticket)
+            proposals.append(proposal)
+            if isinstance(proposal, store.Place):
+                self._busy.add(proposal.tenant)
+                vms += len(proposal.placed)
+            else:
+                ahead.plain = False
+                if isinstance(proposal, store.Release):
+                    self._busy.add(proposal.tenant)
+        if not tickets:
+            del replica.ahead[number]
+            return False
+        placed = tuple((p.tenant, p.placed) if isinstance(p, store.Place) else ("", ()) for p in proposals)
+        self.counters.rounds += 1
+        self._rounds[number] = tickets
+        seen = msgspec.structs.replace(seen, placed=placed)
+        self.courier.send(Group(seen, proposals, self.recheck, self.settings.strict))
+        return True
+
+    def _must_wait(self, ticket: Ticket) -> bool:
+        """Whether something of the same tenant is under way, or the copy lacks what the last try was refused for."""
+        tenant = _tenant_of(ticket.operation)
+        if not tenant:
+            return False
+        if tenant in self._busy:
+            return True
+        known = self.replica.allocator.tenants.get(tenant)
+        return known is not None and known.stamp < ticket.not_before
+
+    def _release_held(self) -> None:
+        """Look at what waited again, before what came later."""
+        self._queue.extendleft(reversed(self._held))
+        self._held.clear()
+
+    # ----------------------------------------------------------------------------------------------- deciding
+
+    def _decide(self, ticket: Ticket, round_: int, position: int) -> Proposal:
+        """What to propose for an operation; raises if it makes no sense."""
+        ticket.started = self._clock()
+        operation = ticket.operation
+        if isinstance(operation, PlaceVMs):
+            return self._place(ticket, operation, round_, position)
+        record = self._record(ticket, round_, position)
+        common = {"key": ticket.key, "request": ticket.request, "record": record}
+        if isinstance(operation, ReleaseVMs):
+            released, stamp = self._releasing(operation)
+            return store.Release(tenant=operation.tenant, released=released, stamp=stamp, **common)  # type: ignore[arg-type]
+        if isinstance(operation, SetMachine):
+            return store.SetCondition(machine=operation.machine, condition=_condition(operation), **common)  # type: ignore[arg-type]
+        if isinstance(operation, SetCluster):
+            return store.SetQuarantine(cluster=operation.cluster, quarantined=operation.quarantined, **common)  # type: ignore[arg-type]
+        if isinstance(operation, AddMachines):
+            return store.AddMachines(machines=operation.machines, conditions=operation.conditions, **common)  # type: ignore[arg-type]
+        return store.RemoveMachines(machines=self._removing(operation), **common)  # type: ignore[arg-type]
+
+    def _place(self, ticket: Ticket, operation: PlaceVMs, round_: int, position: int) -> Proposal:
+        replica, request = self.replica, operation.request
+        top = self.avoidance.draw()
+        known = replica.allocator.tenants.get(request.tenant)
+        stamp = known.stamp if known else 0
+        decision = ticket.decision = replica.place(request, round_, position, top)
+        ticket.decided = self._clock()
+        trial, names = decision.trial, replica.allocator.zone.machine_names
+        record = Record(
+            agent=self.name,
+            round=round_,
+            position=position,
+            at=self._now(),
+            policy=f"{self.policy.name} {getattr(self.policy, 'digest', '')}".rstrip(),
+            retries=ticket.retries,
+            hits=trial.hits,
+            updated=trial.updated,
+            waited_us=int((ticket.started - ticket.submitted) * 1e6),
+            decided_us=int((ticket.decided - ticket.started) * 1e6),
+            homes=tuple(names[m] for m in trial.homes),
+            order=() if trial.order == tuple(range(len(trial.order))) else trial.order,
+            found=() if decision.ok else tuple(names[m] for m in trial.machines),
+            refused=trial.refused,
+            lots=int(replica.allocator.engine.rng[0]),
+            avoiding=top > 1,
+        )
+        if not decision.ok:
+            return store.Decline(key=ticket.key, request=ticket.request, record=record)
+        placed = replica.placed(round_, position)
+        index, seen = replica.allocator.zone.machine_index, store.NOTHING
+        if self.settings.strict:
+            seen = {each.machine: replica.seen(index[each.machine]) for each in placed}
+        return store.Place(
+            key=ticket.key,
+            request=ticket.request,
+            record=record,
+            tenant=request.tenant,
+            constraints=decision.constraints,
+            stamp=stamp,
+            placed=placed,
+            seen=seen,
+        )
+
+    def _record(self, ticket: Ticket, round_: int, position: int) -> Record:
+        waited = int((ticket.started - ticket.submitted) * 1e6)
+        return Record(
+            agent=self.name, round=round_, position=position, at=self._now(), retries=ticket.retries, waited_us=waited
+        )
+
+    def _releasing(self, operation: ReleaseVMs) -> tuple[tuple[Placed, ...], int | None]:
+        """The VMs to release, as the copy knows them; of a whole tenant only if it is still as the copy knows it."""
+        allocator = self.replica.allocator
+        tenant = allocator.tenants.get(operation.tenant)
+        if tenant is None:
+            raise UnknownName("tenant", "tenant with VMs", operation.tenant, allocator.tenants)
+        names = operation.vms or tuple(tenant.vms)
+        for i, name in enumerate(operation.vms):
+            if name not in tenant.vms:
+                raise UnknownName(f"vms[{i}]", f"VM of tenant {operation.tenant}", name, tenant.vms)
+        machines = allocator.zone.machine_names
+        running = [allocator.vms[name] for name in names]
+        released = tuple(Placed(vm.name, nameless(vm.vm), machines[vm.machine]) for vm in running)
+        return released, None if operation.vms else tenant.stamp
+
+    def _removing(self, operation: RemoveMachines) -> tuple[str, ...]:
+        if not operation.cluster:
+            return operation.machines
+        zone = self.replica.allocator.zone
+        if operation.machines:
+            raise InvalidInput("remove_machines", "names machines and a cluster", "name one or the other")
+        if operation.cluster not in zone.cluster_names:
+            raise UnknownName("cluster", "cluster", operation.cluster, zone.cluster_names)
+        row = zone.clusters[zone.cluster_names.index(operation.cluster)]
+        return zone.machine_names[int(row["first"]) : int(row["first"] + row["machines"])]
+
+    # -------------------------------------------------------------------------------------------- taking in
+
+    def _take_in(self, delivery: Delivery) -> None:
+        """Answers first: what the feed says of the agent's own commits is then known."""
+        if delivery.round is not None:
+            tickets = self._rounds.pop(delivery.round)
+            for ticket in tickets:
+                self._busy.discard(_tenant_of(ticket.operation))
+            if delivery.error is not None:
+                self._give_back(delivery.round, tickets, delivery.error)
+            else:
+                self._settle(delivery.round, tickets, delivery.outcomes, delivery.seconds)
+        if delivery.feed is not None:
+            self._outdated |= delivery.feed.reload
+            self._backlog.extend(delivery.feed.rows)
+        while self._backlog and not self._outdated and self.replica.follow(self._backlog[0], self.name):
+            row = self._backlog.popleft()
+            self.counters.followed += row.last - row.first + 1
+            if row.agent == self.name:
+                self._answer_fed(row.round)
+            self._outdated |= self.replica.reshaped
+
+    def _reload(self) -> None:
+        """Begin with a fresh copy: the feed was trimmed, or the zone has other machines."""
+        self._load()
+        self._outdated = False
+        self.counters.reloads += 1
+        for number in list(self._unfed):
+            self._answer_fed(number)
+
+    def _give_back(self, round_: int, tickets: Sequence[Ticket], error: RoostError) -> None:
+        """Nobody knows what came of a round: take it back here; if it was committed, the feed will bring it."""
+        replica = self.replica
+        for position in list(replica.ahead[round_].placed):
+            replica.take_back(round_, position)
+        del replica.ahead[round_]
+        for ticket in tickets:
+            self._answer(ticket, "unavailable", f"{error}; ask again with the same key")
+
+    def _settle(self, round_: int, tickets: Sequence[Ticket], outcomes: Sequence[Outcome], seconds: float) -> None:
+        """Keep what was committed, take back the rest, believe the fresh rows, answer or try again."""
+        replica, ahead = self.replica, self.replica.ahead[round_]
+        for position, outcome in enumerate(outcomes):
+            if position not in ahead.placed:
+                continue
+            mine = isinstance(outcome, Replayed) and _is_of(outcome, self.name, round_, position)
+            if isinstance(outcome, Committed):
+                replica.keep(round_, position, outcome.versions, outcome.stamp)
+            elif mine:  # the store was away after it had done it
+                ahead.plain = False
+            else:
+                replica.take_back(round_, position)
+            self.counters.commits += 1
+            self.avoidance.note(isinstance(outcome, Conflict))
+        for outcome in outcomes:
+            if isinstance(outcome, Conflict):
+                replica.adopt(outcome.machines, round_)
+        if ahead.placed:
+            ahead.settled = True
+        else:
+            del replica.ahead[round_]
+        took = int(seconds * 1e6)
+        for position, (ticket, outcome) in enumerate(zip(tickets, outcomes, strict=True)):
+            self._conclude(ticket, outcome, round_, position, took)
+
+    def _conclude(self, ticket: Ticket, outcome: Outcome, round_: int, position: int, took: int) -> None:
+        if isinstance(outcome, Conflict):
+            self._lost(ticket, outcome)
+        elif isinstance(outcome, Rejected):
+            self._answer(ticket, "invalid", str(outcome.error), took=took)
+        elif isinstance(outcome, Replayed):
+            mine = _is_of(outcome, self.name, round_, position)
+            self._answer(ticket, "done", placed=outcome.decided.placed, replayed=not mine, took=took)
+        elif ticket.decision is not None and not ticket.decision.ok:
+            failed = ticket.decision.trial.failed_vm
+            self._answer(ticket, "declined", f"no machine for VM {failed} of the request", took=took)
+        elif ticket.decision is not None:
+            self._answer(ticket, "done", placements=ticket.decision.placements, took=took)
+        elif outcome.changed:
+            self._unfed.setdefault(round_, []).append(ticket)
+        else:
+            self._answer(ticket, "done", took=took)
+
+    def _answer_fed(self, round_: int) -> None:
+        for ticket in self._unfed.pop(round_, ()):
+            self._answer(ticket, "done")
+
+    def _lost(self, ticket: Ticket, conflict: Conflict) -> None:
+        """Try again, on what is known now, or give up."""
+        reasons = self.counters.reasons
+        reasons[conflict.reason] = reasons.get(conflict.reason, 0) + 1
+        self.counters.conflicts += isinstance(ticket.operation, PlaceVMs)
+        if conflict.reason == "gone":
+            self._answer(ticket, "invalid", conflict.detail)
+        elif ticket.retries >= self.settings.retries:
+            self._answer(ticket, "conflicts", f"{conflict.detail} ({ticket.retries} retries)")
+        else:
+            ticket.retries += 1
+            ticket.decision = None
+            ticket.not_before = conflict.stamp or 0
+            self._queue.appendleft(ticket)
+
+    def _answer(
+        self,
+        ticket: Ticket,
+        status: Status,
+        detail: str = "",
+        *,
+        placements: tuple[Placement, ...] = (),
+        placed: Sequence[Placed] = (),
+        replayed: bool = False,
+        took: int = 0,
+    ) -> None:
+        counters = self.counters
+        counters.done += status == "done"
+        counters.declined += status == "declined"
+        counters.gave_up += status == "conflicts"
+        placements = placements or tuple(Placement(each.vm, each.spec.type, each.machine) for each in placed)
+        if status == "done" and not replayed:
+            counters.placed_vms += len(placements)
+        decided = ticket.decided or ticket.started or ticket.submitted
+        started = ticket.started or ticket.submitted
+        ticket.answer = answer = Answer(
+            key=ticket.key,
+            status=status,
+            placements=placements,
+            detail=detail,
+            replayed=replayed,
+            retries=ticket.retries,
+            waited_us=int((started - ticket.submitted) * 1e6),
+            decided_us=int((decided - started) * 1e6),
+            committed_us=took,
+        )
+        if ticket.done is not None:
+            ticket.done(answer)
+
+    # --------------------------------------------------------------------------------------------- checking
+
+    def check_invariants(self) -> None:
+        """Raise unless the copy is consistent, and, when nothing is under way, what the store holds."""
+        self.replica.check_invariants()
+        if self.idle and not self.replica.ahead and not self.replica.adopted:
+            ledger = self.store.load()
+            if ledger.revision == self.replica.revision:
+                self.replica.check_against(ledger)
+
+
+def _tenant_of(operation: Operation) -> str:
+    if isinstance(operation, PlaceVMs):
+        return operation.request.tenant
+    return operation.tenant if isinstance(operation, ReleaseVMs) else ""
+
+
+def _is_of(outcome: Replayed, agent: str, round_: int, position: int) -> bool:
+    record = outcome.decided.record
+    return (record.agent, record.round, record.position) == (agent, round_, position)
+
+
+def _condition(operation: SetMachine) -> dict[str, int]:
+    condition = {"state": int(MachineState[operation.state.upper()])} if operation.state else {}
+    for name in ("health", "failures", "versions_behind"):
+        if (value := getattr(operation, name)) is not None:
+            condition[name] = value
+    if not condition:
+        raise InvalidInput("machine", "nothing is said of it", "give state, health, failures or versions_behind")
+    return condition

@@ -1,0 +1,191 @@
+"""Carries proposals to a store and brings back outcomes and news, so that deciding never waits for I/O."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from roost.model.errors import RoostError, StoreUnavailable
+from roost.store.contract import Feed, Outcome, Proposal, Recheck, Round, Store
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between attempts to reach the store
+ROWS = 1_000  # of the feed, at once
+HINT_SECONDS = 0.5  # how long to wait for a hint before asking anyway
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The proposals of one round."""
+
+    round: Round
+    proposals: Sequence[Proposal]
+    recheck: Recheck
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What came back: outcomes of a group, in its order, or why there are none; and the feed since."""
+
+    round: int | None = None
+    outcomes: Sequence[Outcome] = ()
+    feed: Feed | None = None
+    error: RoostError | None = None
+    seconds: float = 0.0  # the store took
+
+
+class Courier(Protocol):
+    """Takes groups to the store, one after another, in order."""
+
+    def send(self, group: Group) -> None:
+        """Commit this when its turn comes."""
+
+    def receive(self, seconds: float = 0.0) -> list[Delivery]:
+        """What came back so far; waits up to `seconds` for something."""
+
+    def follow(self, revision: int) -> None:
+        """Bring news after this revision from now on."""
+
+    def close(self) -> None:
+        """Stop."""
+
+
+def _commit(store: Store, group: Group) -> list[Outcome]:
+    return store.commit(group.proposals, group.recheck, strict=group.strict, round_=group.round)
+
+
+class InlineCourier:
+    """Commits at once, in the caller's thread: where a commit is computing rather than waiting, and in simulations."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._revision = store, 0
+        self._back: list[Delivery] = []
+
+    def send(self, group: Group) -> None:
+        """Commit this now; the outcomes wait to be received."""
+        started = time.perf_counter()
+        try:
+            outcomes = _commit(self._store, group)
+            self._back.append(Delivery(group.round.number, outcomes, seconds=time.perf_counter() - started))
+        except RoostError as error:
+            self._back.append(Delivery(group.round.number, error=error))
+
+    def receive(self, seconds: float = 0.0) -> list[Delivery]:
+        """The outcomes so far, and the feed."""
+        back, self._back = self._back, []
+        if not back and seconds > 0:
+            self._store.wait(self._revision, seconds)
+        feed = self._store.changes(self._revision)
+        if feed.rows:
+            self._revision = feed.rows[-1].last
+        return [*back, Delivery(feed=feed)] if feed.rows or feed.reload else back
+
+    def follow(self, revision: int) -> None:
+        """Bring news after this revision from now on."""
+        self._revision = revision
+
+    def close(self) -> None:
+        """Nothing to stop."""
+
+
+class ThreadCourier:
+    """Commits in a thread of its own, and listens for hints in another. Keeps trying while the store is away."""
+
+    def __init__(
+        self, store: Store, *, patience: float = 30.0, clock: Callable[[], float] = time.monotonic, hints: bool = True
+    ) -> None:
+        """`patience`: seconds to try to reach a store that is away before a group is given back."""
+        self._store, self._patience, self._clock = store, patience, clock
+        self._out: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
+        self._back: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._revision = 0
+        self._poked = False  # a look at the feed is asked for and has not happened yet
+        self._threads = [threading.Thread(target=self._carry, name="roost-courier", daemon=True)]
+        if hints:
+            self._threads.append(threading.Thread(target=self._listen, name="roost-listener", daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    def send(self, group: Group) -> None:
+        """Commit this when its turn comes."""
+        self._out.put(group)
+
+    def receive(self, seconds: float = 0.0) -> list[Delivery]:
+        """What came back so far; waits up to `seconds` for something."""
+        found: list[Delivery] = []
+        try:
+            found.append(self._back.get(timeout=seconds) if seconds > 0 else self._back.get_nowait())
+            while True:
+                found.append(self._back.get_nowait())
+        except queue.Empty:
+            return found
+
+    def follow(self, revision: int) -> None:
+        """Bring news after this revision from now on."""
+        self._revision = revision
+
+    def poke(self) -> None:
+        """Look at the feed soon."""
+        if not self._poked:
+            self._poked = True
+            self._out.put(None)
+
+    def close(self) -> None:
+        """Stop, after what is being committed."""
+        self._closing.set()
+        self._out.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _carry(self) -> None:
+        while not self._closing.is_set():
+            group = self._out.get()
+            if group is None:
+                self._poked = False
+            if self._closing.is_set():
+                return
+            started = self._clock()
+            outcomes: Sequence[Outcome] = ()
+            error: RoostError | None = None
+            try:
+                if group is not None:
+                    outcomes = self._persist(group, started)
+            except RoostError as failure:
+                error = failure
+            seconds = self._clock() - started
+            feed = None
+            try:
+                feed = self._store.changes(self._revision, ROWS)
+                if feed.rows:
+                    self._revision = feed.rows[-1].last
+                if len(feed.rows) == ROWS:
+                    self.poke()  # there is more
+            except StoreUnavailable:
+                self._closing.wait(FIRST_PAUSE)
+            number = group.round.number if group is not None else None
+            if group is not None or (feed and (feed.rows or feed.reload)):
+                self._back.put(Delivery(number, outcomes, feed, error, seconds))
+
+    def _persist(self, group: Group, started: float) -> list[Outcome]:
+        """Commit a group, again and again while the store is away: what it did before, it only repeats."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return _commit(self._store, group)
+            except StoreUnavailable:
+                if self._clock() - started > self._patience or self._closing.wait(pause):
+                    raise
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _listen(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._store.wait(self._revision, HINT_SECONDS)
+            except StoreUnavailable:
+                self._closing.wait(LONGEST_PAUSE)
+            self.poke()

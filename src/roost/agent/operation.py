@@ -1,0 +1,82 @@
+"""What a worker can be asked to do, and what it answers. Each has a JSON form, told apart by `do`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from roost.model.inventory import MachineSpec
+from roost.model.request import Placement, Request
+
+
+class _Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="do", gc=False):
+    """Something to do."""
+
+
+class PlaceVMs(_Operation, frozen=True, tag="place"):
+    """Place VMs of a tenant: create it, or scale it out."""
+
+    request: Request
+
+
+class ReleaseVMs(_Operation, frozen=True, tag="release"):
+    """Take VMs of a tenant away: scale it in, or, without names, delete it."""
+
+    tenant: str
+    vms: tuple[str, ...] = ()
+
+
+class SetMachine(_Operation, frozen=True, tag="machine"):
+    """Say how a machine is."""
+
+    machine: str
+    state: Literal["ready", "draining", "down", "quarantined", ""] = ""
+    health: int | None = None
+    failures: int | None = None
+    versions_behind: int | None = None
+
+
+class SetCluster(_Operation, frozen=True, tag="cluster"):
+    """Take a cluster out of use for new VMs, or back."""
+
+    cluster: str
+    quarantined: bool
+
+
+class AddMachines(_Operation, frozen=True, tag="add_machines"):
+    """Add machines, and with them racks and clusters."""
+
+    machines: tuple[MachineSpec, ...]
+    conditions: Mapping[str, Mapping[str, int]] = {}
+
+
+class RemoveMachines(_Operation, frozen=True, tag="remove_machines"):
+    """Remove machines that run nothing, or a whole cluster of them."""
+
+    machines: tuple[str, ...] = ()
+    cluster: str = ""
+
+
+Operation = PlaceVMs | ReleaseVMs | SetMachine | SetCluster | AddMachines | RemoveMachines
+Status = Literal["done", "declined", "conflicts", "invalid", "unavailable"]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What came of an operation. `done` is durable; anything else changed nothing, unless the store is unavailable."""
+
+    key: str
+    status: Status
+    placements: tuple[Placement, ...] = ()
+    detail: str = ""
+    replayed: bool = False  # it was done before, under the same key
+    retries: int = 0
+    waited_us: int = 0  # before the deciding try
+    decided_us: int = 0
+    committed_us: int = 0  # from the decision to the store's answer
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was done."""
+        return self.status == "done"

@@ -1,0 +1,85 @@
+"""A past decision, rebuilt from the store exactly as it was made: what the agent saw, and why it chose as it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from roost.agent.allocator import RunningVM
+from roost.agent.decision import Decision
+from roost.agent.gang import Trial
+from roost.agent.operation import Operation, PlaceVMs
+from roost.agent.replica import Replica
+from roost.engine.recheck import rows_of
+from roost.engine.ruleset import RulePolicy
+from roost.model.change import Placed
+from roost.model.errors import InvalidInput
+from roost.model.request import Placement
+from roost.store.contract import Decided, Round, Store
+from roost.store.history import ledger_at
+
+_operation = msgspec.json.Decoder(Operation).decode
+
+
+def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> Decision:
+    """The decision on a key, to be explained. `policy_of` finds a policy by the name and digest that are recorded."""
+    decided = store.decided(key)
+    if decided is None:
+        raise InvalidInput("key", f"{key!r} was never decided, or is forgotten", "use the key of a recent request")
+    operation = _operation(decided.request)
+    if not isinstance(operation, PlaceVMs):
+        raise InvalidInput("key", f"{key!r} placed nothing", "only placements are explained")
+    record = decided.record
+    seen = _round(store, record.agent, record.round)
+    replica = Replica(ledger_at(store, seen.revision), policy_of(record.policy), seen.seed)
+    _see_what_it_saw(store, replica, seen, record.position)
+    allocator = replica.allocator
+    allocator.engine.rng[0] = record.lots
+    index, request = allocator.zone.machine_index, operation.request
+    order = record.order or tuple(range(len(request.vms)))
+    names = [decided.placed[i].machine for i in order] if decided.placed else record.found
+    trial = Trial(
+        order=order,
+        shapes=tuple(allocator.shape(vm, request.tenant) for vm in request.vms),
+        homes=tuple(index[name] for name in record.homes),
+        machines=tuple(index[name] for name in names),
+        refused=record.refused,
+        hits=record.hits,
+        updated=record.updated,
+    )
+    return allocator.recall(request, trial, _placements(decided))
+
+
+def _placements(decided: Decided) -> tuple[Placement, ...]:
+    return tuple(Placement(each.vm, each.spec.type, each.machine) for each in decided.placed)
+
+
+def _round(store: Store, agent: str, number: int) -> Round:
+    if (found := store.round(agent, number)) is None:
+        raise InvalidInput("key", f"what {agent} saw in round {number} is forgotten", "keep more revisions")
+    return found
+
+
+def _see_what_it_saw(store: Store, replica: Replica, seen: Round, position: int) -> None:
+    """Beyond the revision: its own placements ahead of the feed, machines learnt from conflicts, the round so far."""
+    earlier: dict[int, Round] = {}
+    for number, place in seen.ahead:
+        if number not in earlier:
+            earlier[number] = _round(store, seen.agent, number)
+        tenant, placed = earlier[number].placed[place]
+        _place(replica, tenant, placed)
+    allocator = replica.allocator
+    for row in seen.adopted:
+        machine = allocator.zone.machine_index[row.spec.name]
+        replica.view.adopt(machine, rows_of(allocator.zone, [row], allocator.numbers))
+    for tenant, placed in seen.placed[:position]:
+        _place(replica, tenant, placed)
+
+
+def _place(replica: Replica, tenant: str, placed: Iterable[Placed]) -> None:
+    allocator = replica.allocator
+    for each in placed:
+        machine, shape = allocator.zone.machine_index[each.machine], allocator.shape(each.spec, tenant)
+        replica.view.place(machine, shape)
+        allocator.enter(RunningVM(each.vm, each.spec, tenant, machine, shape))

@@ -1,0 +1,303 @@
+"""An agent's own copy of what a store holds: the zone at a revision, and what the agent knows beyond that.
+
+rows of the view  =  the store at `revision`  +  own placements that the feed has not brought yet (`ahead`)
+                     except machines learnt from a conflict (`adopted`): as the store had them then, + own in flight
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from roost.agent.allocator import Allocator, RunningVM, Tenant
+from roost.agent.decision import Decision
+from roost.engine.recheck import rows_of
+from roost.engine.ruleset import RulePolicy
+from roost.engine.selection import CacheLimits
+from roost.engine.view import View
+from roost.model.change import Entry, Placed
+from roost.model.errors import InvariantBroken
+from roost.model.inventory import machine_specs, zone_of
+from roost.model.request import VM, Request
+from roost.model.rows import MachineState
+from roost.model.zone import CONDITION
+from roost.store.contract import FeedRow
+from roost.store.ledger import Ledger, MachineRow
+
+
+@dataclass(slots=True)
+class Ahead:
+    """What an agent placed for one request, before the feed brought it."""
+
+    tenant: str
+    vms: tuple[RunningVM, ...]
+    created: int  # what the tenant's counter of names was
+    taken: frozenset[int] = frozenset()  # machines that were empty and that it holds in isolation now
+    versions: Mapping[str, int] | None = None  # of its machines, once it is committed
+
+
+@dataclass(slots=True)
+class RoundAhead:
+    """The placements of one round by position; `settled` when the store has answered."""
+
+    placed: dict[int, Ahead] = field(default_factory=dict)
+    settled: bool = False
+    plain: bool = True  # the round's entries in the feed are these placements and nothing else
+
+
+class Replica:
+    """A copy of a zone that follows a store's feed and may run ahead of it."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        policy: RulePolicy,
+        seed: int = 0,
+        *,
+        limits: CacheLimits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        zone = zone_of(ledger.catalogue, (row.spec for row in ledger.machines.values()))
+        self.revision = ledger.revision
+        self.allocator = allocator = Allocator(zone, policy, seed, limits=limits, clock=clock)
+        rows = [ledger.machines[name] for name in zone.machine_names]
+        allocator.view.restock(rows_of(zone, rows, allocator.numbers))
+        for c, name in enumerate(zone.cluster_names):
+            if ledger.clusters[name].quarantined:
+                allocator.view.set_quarantine(c, True)
+        for name, tenant in ledger.tenants.items():
+            allocator.tenants[name] = Tenant(tenant.constraints, stamp=tenant.stamp)
+        books, tenants, index, shape = allocator.vms, allocator.tenants, zone.machine_index, allocator.shape
+        for name, vm in ledger.vms.items():
+            books[name] = RunningVM(name, vm.spec, vm.tenant, index[vm.machine], shape(vm.spec, vm.tenant))
+            tenants[vm.tenant].vms[name] = None
+        # By machine row: the version that the feed brought last, and the one learnt from a conflict.
+        self.fed = np.array([row.version for row in rows], np.int64)
+        self.adopted: dict[int, int] = {}
+        self.ahead: dict[int, RoundAhead] = {}  # by round
+        self.reshaped = False  # the zone has other machines by now: load it anew
+
+    def seen(self, machine: int) -> int:
+        """The version of a machine that the copy knows."""
+        return max(int(self.fed[machine]), self.adopted.get(machine, 0))
+
+    @property
+    def view(self) -> View:
+        """The rows."""
+        return self.allocator.view
+
+    # ------------------------------------------------------------------------------------------- running ahead
+
+    def place(self, request: Request, round_: int, position: int, top: int = 1) -> Decision:
+        """Place a request here and now, ahead of the feed."""
+        books, known = self.allocator.vms, self.allocator.tenants.get(request.tenant)
+        created = known.created if known else 0
+        decision = self.allocator.allocate(request, top)
+        if decision.ok:
+            vms = tuple(books[placement.vm] for placement in decision.placements)
+            here = Counter(vm.machine for vm in vms if vm.vm.isolated)
+            taken = frozenset(m for m, count in here.items() if self.view.machines[m]["vms"] == count)
+            self.ahead[round_].placed[position] = Ahead(request.tenant, vms, created, taken)
+        return decision
+
+    def placed(self, round_: int, position: int) -> tuple[Placed, ...]:
+        """What was placed ahead of the feed, by name, in the order of the request's VMs."""
+        names = self.allocator.zone.machine_names
+        return tuple(
+            Placed(vm.name, nameless(vm.vm), names[vm.machine]) for vm in self.ahead[round_].placed[position].vms
+        )
+
+    def take_back(self, round_: int, position: int) -> None:
+        """Undo a placement that was not committed, exactly."""
+        ahead = self.ahead[round_].placed.pop(position)
+        number = self.allocator.numbers[ahead.tenant] if ahead.taken else 0
+        for vm in reversed(ahead.vms):
+            self.view.remove(vm.machine, vm.shape)
+            self.allocator.strike(vm)
+        for machine in ahead.taken:  # somebody else, not in isolation, was there first
+            if self.view.machines[machine]["owner"] == number:
+                self.view.set_field(machine, "owner", 0)
+        if tenant := self.allocator.tenants.get(ahead.tenant):
+            tenant.created = ahead.created
+
+    def keep(self, round_: int, position: int, versions: Mapping[str, int], stamp: int) -> None:
+        """A placement is committed; the feed will bring it."""
+        ahead = self.ahead[round_].placed[position]
+        ahead.versions = versions
+        for name, version in versions.items():
+            machine = self.allocator.zone.machine_index[name]
+            if version == self.seen(machine) + 1:  # nobody else's change lies between
+                self.fed[machine] = version
+        if tenant := self.allocator.tenants.get(ahead.tenant):
+            tenant.stamp = max(tenant.stamp, stamp)
+
+    def adopt(self, rows: Iterable[MachineRow], round_: int) -> None:
+        """Believe rows that came with a conflict of a round, unless the feed has brought newer ones."""
+        index, view, numbers = self.allocator.zone.machine_index, self.view, self.allocator.numbers
+        for row in rows:
+            machine = index.get(row.spec.name)
+            if machine is None or self.seen(machine) >= row.version:
+                continue
+            view.adopt(machine, rows_of(self.allocator.zone, [row], numbers))
+            for number, later in self.ahead.items():
+                if number > round_:  # not committed yet, so not in the row
+                    for ahead in later.placed.values():
+                        for vm in ahead.vms:
+                            if vm.machine == machine:
+                                view.place(machine, vm.shape)
+            self.adopted[machine] = row.version
+
+    def beyond(self) -> tuple[tuple[int, int], ...]:
+        """(round, position) of each placement that runs ahead of the feed."""
+        return tuple((number, position) for number, each in self.ahead.items() for position in each.placed)
+
+    def adopted_rows(self) -> tuple[MachineRow, ...]:
+        """The machines learnt from conflicts, as the view has them now."""
+        if not self.adopted:
+            return ()
+        machines = list(self.adopted)
+        return holdings_of(self.allocator, machines, [self.adopted[m] for m in machines])
+
+    # --------------------------------------------------------------------------------------------- following
+
+    def follow(self, row: FeedRow, agent: str = "") -> bool:
+        """Apply what a row of the feed brings, unless it is the agent's own and the store's answer is still to come."""
+        if row.last <= self.revision:
+            return True
+        if row.first > self.revision + 1:
+            raise InvariantBroken(f"the feed goes from revision {self.revision} to {row.first}")
+        own = self.ahead.get(row.round) if row.agent == agent else None
+        if own is not None and not own.settled:
+            return False
+        if own is None or not own.plain:
+            for number, entry in enumerate(row.entries, row.first):
+                if number > self.revision:
+                    self._apply(entry, own)
+        if own is not None:
+            self._caught_up(row.round)
+        self.revision = row.last
+        return True
+
+    def _caught_up(self, round_: int) -> None:
+        """The feed has brought everything of a round."""
+        own = self.ahead.pop(round_)
+        if self.adopted:
+            index = self.allocator.zone.machine_index
+            for ahead in own.placed.values():
+                for name, version in (ahead.versions or {}).items():
+                    self._passed(index[name], version)
+
+    def _passed(self, machine: int, version: int) -> None:
+        if self.adopted.get(machine, version + 1) <= version:
+            del self.adopted[machine]
+
+    def _apply(self, entry: Entry, own: RoundAhead | None) -> None:
+        """Let the copy be as it is after an entry. Of its own placements only the books' stamps are news."""
+        allocator, view, index = self.allocator, self.view, self.allocator.zone.machine_index
+        if entry.reshapes:
+            self.reshaped = True
+            return
+        mine = own is not None and bool(entry.placed) and any(a.tenant == entry.tenant for a in own.placed.values())
+        news = {}
+        for name, version in entry.versions.items():
+            machine = index[name]
+            news[name] = not mine and version > self.adopted.get(machine, -1)
+            self.fed[machine] = max(self.fed[machine], version)
+        for placed in entry.released:
+            running = allocator.vms.get(placed.vm)
+            if running is None or running.machine != index[placed.machine]:
+                raise InvariantBroken(f"the feed releases VM {placed.vm}, which is not on {placed.machine}")
+            if news[placed.machine]:
+                view.remove(running.machine, running.shape)
+            allocator.strike(running)
+        if not mine:
+            for placed in entry.placed:
+                machine, shape = index[placed.machine], allocator.shape(placed.spec, entry.tenant)
+                if news[placed.machine]:
+                    view.place(machine, shape)
+                running = RunningVM(placed.vm, placed.spec, entry.tenant, machine, shape)
+                allocator.enter(running)
+            if entry.placed:
+                allocator.tenants[entry.tenant].constraints = entry.constraints
+        for change in entry.conditions:
+            if news[change.machine]:
+                self._set(index[change.machine], change.field, change.after)
+        for shut in entry.quarantines:
+            view.set_quarantine(allocator.zone.cluster_names.index(shut.cluster), shut.after)
+        if entry.tenant and (tenant := allocator.tenants.get(entry.tenant)):
+            tenant.stamp = max(tenant.stamp, entry.after)
+        if self.adopted:
+            for name, version in entry.versions.items():
+                self._passed(index[name], version)
+
+    def _set(self, machine: int, name: str, value: int) -> None:
+        if name == "state":
+            self.view.set_state(machine, MachineState(value))
+        else:
+            self.view.set_field(machine, name, value)
+
+    # --------------------------------------------------------------------------------------------- checking
+
+    def check_invariants(self) -> None:
+        """Raise unless the rows are what the books add up to. Only while nothing is adopted."""
+        if not self.adopted:
+            self.allocator.check_invariants()
+
+    def check_against(self, ledger: Ledger) -> None:
+        """Raise unless the copy is what a store holds at the same revision; only while nothing runs ahead."""
+        self.check_invariants()
+        if found := self.differences(ledger):
+            raise InvariantBroken(f"{found[0]} ({len(found)} differences)")
+
+    def differences(self, ledger: Ledger) -> list[str]:
+        """Where the copy differs from the store at the same revision; only while nothing runs ahead."""
+        assert ledger.revision == self.revision
+        assert not self.ahead
+        assert not self.adopted
+        allocator = self.allocator
+        names = allocator.zone.machine_names
+        found = []
+        mine = {vm.name: (vm.tenant, names[vm.machine], vm.vm) for vm in allocator.vms.values()}
+        theirs = {name: (vm.tenant, vm.machine, vm.spec) for name, vm in ledger.vms.items()}
+        for name in mine.keys() | theirs.keys():
+            if mine.get(name) != theirs.get(name):
+                found.append(f"VM {name} is {mine.get(name)}, in the store {theirs.get(name)}")
+        everything = list(range(len(names)))
+        for row in holdings_of(allocator, everything, [ledger.machines[name].version for name in names]):
+            if row != (there := ledger.machines[row.spec.name]):
+                found.append(f"machine {row.spec.name} is {row}, in the store {there}")
+        for name, tenant in ledger.tenants.items():
+            known = allocator.tenants.get(name)
+            if known is None or (known.constraints, known.stamp, len(known.vms)) != (
+                tenant.constraints, tenant.stamp, tenant.vms,
+            ):  # fmt: skip
+                found.append(f"tenant {name} is {known}, in the store {tenant}")
+        for c, name in enumerate(allocator.zone.cluster_names):
+            if bool(self.view.clusters[c]["quarantined"]) != ledger.clusters[name].quarantined:
+                found.append(f"cluster {name} is quarantined in one of copy and store")
+        return found
+
+
+def holdings_of(allocator: Allocator, machines: Sequence[int], versions: Sequence[int]) -> tuple[MachineRow, ...]:
+    """Rows of a view as a store would have them."""
+    zone, rows = allocator.zone, allocator.view.machines[list(machines)]
+    specs = machine_specs(zone, machines)
+    owners = allocator.numbers.names()
+    # `free` of a band is what is left by it and the bands above, so a band's own use is the difference.
+    left = np.concatenate([rows["capacity"][:, None, :], rows["free"]], axis=1)
+    used = (left[:, :-1] - left[:, 1:]).reshape(len(rows), -1).tolist()
+    classes = rows["classes"][:, : len(zone.classes)].tolist()
+    owned = [owners[number] for number in rows["owner"].tolist()]
+    condition = [rows[name].tolist() for name in CONDITION]
+    columns = (specs, used, classes, rows["vms"].tolist(), owned, *condition, versions)
+    return tuple(MachineRow(*values) for values in zip(*columns, strict=True))
+
+
+def nameless(vm: VM) -> VM:
+    """A VM as stores keep it: its name stands beside it."""
+    return msgspec.structs.replace(vm, name="") if vm.name else vm

@@ -1,0 +1,80 @@
+"""A worker: one agent that is fed with lines of JSON and answers with lines of JSON.
+
+    {"key": "a1", "do": "place", "request": {"tenant": "web", "vms": [{"type": "D2"}]}}
+    {"key":"a1","status":"done","placements":[{"vm":"web/0","type":"D2","machine":"c000-r01-m07"}]}
+
+Answers come when they are ready, not in the order of the questions. A line that cannot be understood is answered with
+status `invalid`. When the input ends, what is under way is finished.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from roost.agent.agent import Agent
+from roost.agent.operation import Answer, Operation
+from roost.model.errors import InvalidInput
+
+IDLE_SECONDS = 0.1  # between looks at the feed
+BUSY_SECONDS = 0.005
+READ_AHEAD = 1_000  # lines
+
+_line = msgspec.json.Decoder(dict[str, Any]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def parse(line: bytes | str) -> tuple[str, Operation]:
+    """The key and the operation of a line."""
+    try:
+        given = _line(line)
+    except msgspec.DecodeError as error:
+        raise InvalidInput("line", f"is no JSON object: {error}", 'write {"key": …, "do": "place", …}') from None
+    key = given.pop("key", "")
+    if not isinstance(key, str):
+        raise InvalidInput("key", f"is {key!r}", "use a text")
+    try:
+        return key, msgspec.convert(given, Operation)
+    except msgspec.ValidationError as error:
+        raise InvalidInput("line", str(error), "see `roost worker --help` for what can be asked") from None
+
+
+def serve(agent: Agent, lines: Iterable[bytes], write: Callable[[bytes], None]) -> None:
+    """Work until the input ends and everything is answered."""
+    inbox: queue.Queue[bytes | None] = queue.Queue(READ_AHEAD)
+    threading.Thread(target=_read, args=(lines, inbox), name="roost-reader", daemon=True).start()
+
+    def answer(given: Answer) -> None:
+        write(_encode(given) + b"\n")
+
+    ended = False
+    while not (ended and agent.idle):
+        try:
+            line = inbox.get(timeout=IDLE_SECONDS) if agent.idle and not ended else inbox.get_nowait()
+            while True:
+                if line is None:
+                    ended = True
+                elif line.strip():
+                    _submit(agent, line, answer)
+                line = inbox.get_nowait()
+        except queue.Empty:
+            agent.step(0.0 if agent.idle else BUSY_SECONDS)
+
+
+def _read(lines: Iterable[bytes], inbox: queue.Queue[bytes | None]) -> None:
+    for line in lines:
+        inbox.put(line)
+    inbox.put(None)
+
+
+def _submit(agent: Agent, line: bytes, answer: Callable[[Answer], None]) -> None:
+    key = ""
+    try:
+        key, operation = parse(line)
+        agent.submit(operation, key, answer)
+    except InvalidInput as error:
+        answer(Answer(key=key, status="invalid", detail=str(error)))

@@ -1,0 +1,78 @@
+"""`roost store`: make a store, look at it, keep its feed short."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from roost.cli.output import STORE, console, find_zone, print_json
+
+app = typer.Typer(help="Make a store, look at it, keep its feed short.", no_args_is_help=True)
+
+Address = Annotated[str, typer.Argument(help=STORE)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
+
+
+@app.command()
+def create(
+    store: Address,
+    zone: Annotated[str, typer.Option(help="A zone file, or synthetic:SIZE.")],
+) -> None:
+    """Begin a new store with the machines of a zone. An address that holds a zone already is refused.
+
+    \b
+      roost store create zone.db --zone examples/zone.yaml
+      roost store create postgresql://localhost/roost --zone synthetic:20000
+    """
+    from roost.wiring import open_store
+
+    described = find_zone(zone)
+    opened = open_store(store, create=described)
+    opened.close()
+    console().print(f"{store} holds {described.name}: {len(described.machines):,} machines", highlight=False)
+
+
+@app.command()
+def status(store: Address, json: AsJson = False) -> None:
+    """What a store holds: machines, tenants, VMs, and how far its feed goes."""
+    from roost.wiring import open_store
+
+    opened = open_store(store, read_only=True)
+    ledger, (last, trimmed) = opened.load(), opened.head()
+    opened.close()
+    found = {
+        "zone": ledger.catalogue.name,
+        "revision": last,
+        "feed_begins_after": trimmed,
+        "clusters": len(ledger.clusters),
+        "machines": len(ledger.machines),
+        "tenants": len(ledger.tenants),
+        "vms": len(ledger.vms),
+    }
+    if json:
+        print_json(found)
+        return
+    for name, value in found.items():
+        shown = f"{value:,}" if isinstance(value, int) else value
+        console().print(f"{name.replace('_', ' '):<18} {shown}", highlight=False)
+
+
+@app.command()
+def trim(
+    store: Address,
+    keep: Annotated[int, typer.Option(help="Revisions of the feed to keep.", min=0)] = 1_000_000,
+    decisions_days: Annotated[float, typer.Option(help="Days to remember decisions and keys for.", min=0.0)] = 30.0,
+) -> None:
+    """Forget old changes and decisions. Agents that were away for longer load the zone anew.
+
+    Past decisions can be explained as far back as the feed reaches; a key is answered as it was the first time for as
+    long as its decision is remembered.
+    """
+    from roost.wiring import open_store
+
+    opened = open_store(store)
+    begins = opened.trim(keep, time.time() - decisions_days * 86_400)
+    opened.close()
+    console().print(f"the feed begins after revision {begins:,}", highlight=False)

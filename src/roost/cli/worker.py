@@ -1,0 +1,62 @@
+"""`roost worker`: one agent, fed with lines."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from roost.cli.output import STORE, errors, find_policy
+
+
+def worker(
+    store: Annotated[str, typer.Argument(help=STORE)],
+    policy: Annotated[str, typer.Option(help="A shipped policy, or a .yaml file.")] = "default",
+    name: Annotated[str, typer.Option(help="What the agent is called in decisions; unique, made up if empty.")] = "",
+    seed: Annotated[int, typer.Option(help="For its random draws.", min=0)] = 0,
+    retries: Annotated[int, typer.Option(help="After a conflict, before a request is given up.", min=0)] = 20,
+    top: Annotated[int, typer.Option(help="Machines a conflict-avoiding draw is among; 1: off.", min=1)] = 100,
+) -> None:
+    """Take operations as lines of JSON on the input, answer with lines of JSON on the output.
+
+    Any number of workers may share a PostgreSQL store. An answer "done" is durable. After a crash, or no answer, ask
+    again with the same key: nothing is done twice.
+
+    \b
+    What can be asked ("key" is yours, to be able to ask again):
+      {"key": "k1", "do": "place", "request": {"tenant": "web", "vms": [{"type": "D2"}, {"type": "D2"}],
+                                              "constraints": {"min_fault_domains": 2}}}
+      {"key": "k2", "do": "release", "tenant": "web", "vms": ["web/0"]}        without vms: the whole tenant
+      {"key": "k3", "do": "machine", "machine": "c000-r00-m00", "state": "down", "health": 40}
+      {"key": "k4", "do": "cluster", "cluster": "c000", "quarantined": true}
+      {"key": "k5", "do": "add_machines", "machines": [[name, datacenter, cluster, rack, generation, update_domain,
+                                                       [features], [capacity of each resource]]]}
+      {"key": "k6", "do": "remove_machines", "machines": ["c000-r00-m00"]}     or "cluster": "c000"
+
+    \b
+      roost store create zone.db --zone synthetic:1000
+      echo '{"key":"k1","do":"place","request":{"tenant":"web","vms":[{"type":"D2"}]}}' | roost worker zone.db
+    """
+    from roost.agent.agent import AgentSettings
+    from roost.agent.worker import serve
+    from roost.wiring import open_agent, open_store
+
+    chosen = find_policy(policy)
+    opened = open_store(store)
+    try:
+        with errors().status("loading the zone"):
+            agent = open_agent(opened, chosen, name, seed=seed, settings=AgentSettings(retries=retries, top=top))
+        errors().print(f"{agent.name}: ready at revision {agent.replica.revision:,}", highlight=False)
+        output = sys.stdout.buffer
+
+        def write(line: bytes) -> None:
+            output.write(line)
+            output.flush()
+
+        try:
+            serve(agent, sys.stdin.buffer, write)
+        finally:
+            agent.close()
+    finally:
+        opened.close()

@@ -1,0 +1,110 @@
+"""Puts the parts together: the only file that knows every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roost.agent.agent import Agent, AgentSettings
+from roost.agent.courier import InlineCourier, ThreadCourier
+from roost.engine.recheck import Recheck
+from roost.model.errors import InvalidInput, RoostError
+from roost.model.inventory import catalogue_of, machine_specs
+from roost.rules.policy import Policy
+from roost.store.contract import AddMachines, Record, Rejected, Store
+from roost.store.ledger import STARTING
+from roost.store.memory import MemoryStore
+from roost.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from roost.model.zone import Zone
+
+POSTGRES = ("postgresql://", "postgres://")
+CHUNK = 5_000  # machines added at once
+
+
+def open_store(url: str, *, read_only: bool = False, create: Zone | None = None) -> Store:
+    """The store at an address: `postgresql://…`, `memory:`, or the path of an SQLite file. `create`: a new one."""
+    catalogue = catalogue_of(create) if create is not None else None
+    store: Store
+    if url.startswith(POSTGRES):
+        try:
+            from roost.store.postgres import PostgresStore
+        except ImportError:
+            raise InvalidInput("store", "PostgreSQL needs psycopg", "pip install 'roost[postgres]'") from None
+        store = PostgresStore(url, create=catalogue)
+    elif url == "memory:":
+        if catalogue is None:
+            raise InvalidInput("store", "a store in memory begins empty", "give it a zone")
+        store = MemoryStore(catalogue)
+    elif "://" in url:
+        raise InvalidInput("store", f"is {url!r}", "use postgresql://…, or the path of a file")
+    else:
+        store = SqliteStore(Path(url), create=catalogue, read_only=read_only)
+    if create is not None:
+        try:
+            _stock(store, create)
+        except BaseException:
+            store.close()
+            raise
+    return store
+
+
+def _stock(store: Store, zone: Zone) -> None:
+    """Add all machines of a zone to a store that has none."""
+    recheck = Recheck(zone, Policy.default().rules)
+    for proposal in _additions(zone):
+        (outcome,) = store.commit([proposal], recheck)
+        if isinstance(outcome, Rejected):
+            raise outcome.error
+
+
+def _additions(zone: Zone) -> Iterator[AddMachines]:
+    specs = machine_specs(zone)
+    columns = {name: zone.machines[name].tolist() for name in STARTING}
+    for start in range(0, len(specs), CHUNK):
+        conditions = {}
+        for m in range(start, min(start + CHUNK, len(specs))):
+            if odd := {name: column[m] for name, column in columns.items() if column[m] != STARTING[name]}:
+                conditions[specs[m].name] = odd
+        chunk = tuple(specs[start : start + CHUNK])
+        key = f"zone {zone.name} machines {start}"
+        yield AddMachines(key=key, request=b"{}", record=Record(), machines=chunk, conditions=conditions)
+
+
+def recorded_policy(recorded: str, given: Policy | None = None) -> Policy:
+    """The policy that decided something, by the name and digest recorded then; `given` if it is not shipped."""
+    name, _, digest = recorded.rpartition(" ")
+    policy = given or Policy.named(name)
+    if policy.digest != digest:
+        raise InvalidInput(
+            "policy",
+            f"it was decided by {name} {digest}, this is {policy.name} {policy.digest}",
+            "give the file as it was",
+        )
+    return policy
+
+
+def open_agent(
+    store: Store,
+    policy: Policy | None = None,
+    name: str = "",
+    *,
+    seed: int = 0,
+    settings: AgentSettings | None = None,
+    threads: bool | None = None,
+) -> Agent:
+    """An agent on a store. With `threads` it decides while it commits, which pays where committing is waiting.
+
+    That is so with PostgreSQL; SQLite and memory compute in this very process, where two threads only get in each
+    other's way.
+    """
+    if threads is None:
+        threads = not isinstance(store, MemoryStore | SqliteStore)
+    courier = ThreadCourier(store) if threads else InlineCourier(store)
+    try:
+        return Agent(store, courier, policy or Policy.default(), name, seed=seed, settings=settings)
+    except RoostError:
+        courier.close()
+        raise
