@@ -94,6 +94,7 @@ class Ticket:
     decided: float = 0.0
     not_before: int = 0  # the tenant's stamp that the copy must have before another try
     decision: Decision | None = None
+    problem: str = ""  # why it makes no sense
 
 
 @dataclass(slots=True)
@@ -223,18 +224,16 @@ class Agent:
                 continue
             try:
                 proposal = self._decide(ticket, number, len(tickets))
-            except RoostError as error:
-                self._answer(ticket, "invalid", str(error))
-                continue
+            except RoostError as error:  # unless it was done before, which is why it makes no sense any more
+                ticket.problem = str(error)
+                proposal = store.Ask(key=ticket.key, request=ticket.request)
             tickets.append(ticket)
             proposals.append(proposal)
+            self._busy.add(_tenant_of(ticket.operation))
             if isinstance(proposal, store.Place):
-                self._busy.add(proposal.tenant)
                 vms += len(proposal.placed)
-            else:
+            elif not isinstance(proposal, store.Decline | store.Ask):
                 ahead.plain = False
-                if isinstance(proposal, store.Release):
-                    self._busy.add(proposal.tenant)
         if not tickets:
             del replica.ahead[number]
             return False
@@ -249,7 +248,7 @@ class Agent:
         """Whether something of the same tenant is under way, or the copy lacks what the last try was refused for."""
         tenant = _tenant_of(ticket.operation)
         if not tenant:
-            return False
+            return False  # of no tenant
         if tenant in self._busy:
             return True
         known = self.replica.allocator.tenants.get(tenant)
@@ -429,6 +428,8 @@ class Agent:
         elif isinstance(outcome, Replayed):
             mine = _is_of(outcome, self.name, round_, position)
             self._answer(ticket, "done", placed=outcome.decided.placed, replayed=not mine, took=took)
+        elif ticket.problem:
+            self._answer(ticket, "invalid", ticket.problem, took=took)
         elif ticket.decision is not None and not ticket.decision.ok:
             failed = ticket.decision.trial.failed_vm
             self._answer(ticket, "declined", f"no machine for VM {failed} of the request", took=took)
@@ -454,7 +455,7 @@ class Agent:
             self._answer(ticket, "conflicts", f"{conflict.detail} ({ticket.retries} retries)")
         else:
             ticket.retries += 1
-            ticket.decision = None
+            ticket.decision, ticket.problem = None, ""
             ticket.not_before = conflict.stamp or 0
             self._queue.appendleft(ticket)
 

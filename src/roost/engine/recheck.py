@@ -129,16 +129,16 @@ class RecheckBench:
             shape = self._shape(vm, tenant)
         except InvalidInput as error:  # decided by other rules, or for another zone
             return str(error)
-        failure = int(self._admit(self.rows, at, shape.row[0]))
+        failure = int(self._admit(self.rows, at, shape.record))
         if failure < 0:
             return None
-        detail = int(self.recheck.kernel.machine_detail(self.rows[at], shape.row[0], failure))
+        detail = int(self.recheck.kernel.machine_detail(self.rows[at], shape.record, failure))
         return self.recheck.rules.validators[failure].reason(self.recheck.zone, detail)
 
     def remove(self, machine: str, vm: VM, tenant: str) -> None:
         """Take a VM off a machine."""
         if (at := self._at.get(machine)) is not None:
-            self._dismiss(self.rows, at, self._shape(vm, tenant).row[0])
+            self._dismiss(self.rows, at, self._shape(vm, tenant).record)
 
     def set_condition(self, machine: str, field: str, value: int) -> None:
         """A machine's condition changed."""

@@ -23,6 +23,7 @@ class Shape:
     """One distinct thing that VMs ask for."""
 
     row: NDArray[np.void]  # a single row
+    record: np.void  # the same, by itself
     traits: dict[str, int]
     machine_key: tuple[int, ...]  # the trait values that machine rules depend on: names its evaluation
     cluster_key: tuple[int, ...]  # the same for cluster rules: names its ranking
@@ -111,6 +112,7 @@ class Shapes:
             row["avoids"] = zone.conflicts[traits["colocation"]]
         return Shape(
             row,
+            row[0],
             traits,
             tuple(traits[t] for t in self.rules.machine_traits),
             tuple(traits[t] for t in self.rules.cluster_traits),

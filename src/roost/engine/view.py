@@ -37,6 +37,8 @@ class View:
         self.links["rack"] = self.machines["rack"]
         self.journal = np.zeros(1 + 2 * len(self.clusters), np.int64)
         self.journal[1 : 1 + len(self.clusters)] = -1
+        # All that changes, as the kernel takes it.
+        self.rows: tuple[Any, ...] = (self.machines, self.racks, self.clusters, self.links, self.journal)
         # For each recent change, the revision before it and the change that undoes it; the oldest are forgotten,
         # but none while an attempt is open that may have to be undone.
         self._history: deque[tuple[int, Change]] = deque()
@@ -50,11 +52,6 @@ class View:
     def revision(self) -> int:
         """Grows by one with every change."""
         return int(self.journal[0])
-
-    @property
-    def rows(self) -> tuple[Any, ...]:
-        """All that changes, as the kernel takes it."""
-        return self.machines, self.racks, self.clusters, self.links, self.journal
 
     # ------------------------------------------------------------------------------------------ changes
 
@@ -83,14 +80,14 @@ class View:
         self._change("adopt", machine, fresh)
 
     def _change(self, what: str, row: int, value: Any) -> None:
-        before = self.revision
+        before = int(self.journal[0])
         self._note(before, self._apply(what, row, value))
 
     def _apply(self, what: str, row: int, value: Any) -> Change:
         """Make a change; returns the one that undoes it."""
         if what in ("place", "remove"):
             sign = 1 if what == "place" else -1
-            self.kernel.place(*self.rows, row, value.row[0], sign)
+            self.kernel.place(*self.rows, row, value.record, sign)
             return "remove" if what == "place" else "place", row, value
         if what == "quarantine":
             old: int = bool(self.clusters[row]["quarantined"])

@@ -31,6 +31,8 @@ class VM(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     def __post_init__(self) -> None:
         if not isinstance(self.type, str) or not self.type:
             raise InvalidInput("vm.type", f"must be the name of a VM type, not {self.type!r}", "for example VM('D4')")
+        if self.requires == () and not self.traits and self.traits.__class__ is dict:  # as nearly always
+            return
         required: object = self.requires
         if isinstance(required, str) or not isinstance(required, Iterable):
             raise InvalidInput("vm.requires", f"is {required!r}", "give a list of hardware features")

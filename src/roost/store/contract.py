@@ -101,7 +101,14 @@ class Decline(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     record: Record
 
 
-Proposal = Place | Release | SetCondition | SetQuarantine | AddMachines | RemoveMachines | Decline
+class Ask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Only ask whether a key was answered before. An agent asks before it says that a request makes no sense."""
+
+    key: str
+    request: bytes
+
+
+Proposal = Place | Release | SetCondition | SetQuarantine | AddMachines | RemoveMachines | Decline | Ask
 
 
 # ---------------------------------------------------------------------------------------------------------- decisions

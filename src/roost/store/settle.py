@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -20,6 +20,7 @@ from roost.model.zone import CONDITION
 from roost.store.contract import (
     LARGEST_GROUP,
     AddMachines,
+    Ask,
     Bench,
     Committed,
     Conflict,
@@ -39,6 +40,7 @@ from roost.store.contract import (
 )
 from roost.store.ledger import STARTING, Accounts, ClusterRow, MachineRow, TenantRow, VMRow
 
+Decidable = Place | Release | SetCondition | SetQuarantine | AddMachines | RemoveMachines | Decline
 LIMITS = {"state": len(MachineState) - 1, "health": 100, "failures": 2**15 - 1, "versions_behind": 2**15 - 1}
 
 
@@ -138,6 +140,8 @@ class _Desk:
             try:
                 if answered and (answered.outcome == "committed" or answered.request != proposal.request):
                     result.outcomes.append(_replay(answered, proposal))
+                elif isinstance(proposal, Ask):
+                    result.outcomes.append(Committed(changed=False))
                 elif isinstance(proposal, Decline):
                     self._decide(proposal, "declined")
                     result.outcomes.append(Committed(changed=False))
@@ -154,11 +158,11 @@ class _Desk:
             result.outcomes[i] = msgspec.structs.replace(result.outcomes[i], machines=rows)
         return result
 
-    def _decide(self, proposal: Proposal, outcome: str = "committed") -> None:
+    def _decide(self, proposal: Decidable, outcome: Literal["committed", "declined"] = "committed") -> None:
         placed = proposal.placed if isinstance(proposal, Place) else ()
         self.result.decided[proposal.key] = Decided(
             key=proposal.key,
-            outcome=outcome,  # type: ignore[arg-type]
+            outcome=outcome,
             request=proposal.request,
             record=proposal.record,
             placed=placed,
