@@ -227,8 +227,7 @@ class World:
 
         def draw(allocator: Allocator) -> Assignment:
             engine = allocator.engine
-            number = allocator.tenants[wish.tenant].number if wish.tenant in allocator.tenants else 99_999
-            shape = allocator.shapes.of(wish.vm, number)
+            shape = allocator.shape(wish.vm, wish.tenant)
             engine.desk.open(wish.constraints, homes, wish.remaining)
             assigned = engine.assign(shape, top)
             engine.desk.close()

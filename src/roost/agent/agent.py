@@ -299,6 +299,7 @@ class Agent:
             updated=trial.updated,
             waited_us=int((ticket.started - ticket.submitted) * 1e6),
             decided_us=int((ticket.decided - ticket.started) * 1e6),
+            constraints=decision.constraints,
             homes=tuple(names[m] for m in trial.homes),
             order=() if trial.order == tuple(range(len(trial.order))) else trial.order,
             found=() if decision.ok else tuple(names[m] for m in trial.machines),

@@ -16,7 +16,7 @@ from roost.agent.remedy import remedies
 from roost.engine.compiler import compile_rules
 from roost.engine.explain import Explanation, Subject, WhyNot, explain, why_not
 from roost.engine.pools import PoolStats
-from roost.engine.recheck import TenantNumbers
+from roost.engine.recheck import MOST_NUMBERS, TenantNumbers
 from roost.engine.ruleset import RulePolicy
 from roost.engine.selection import CacheLimits, Engine
 from roost.engine.shape import Shape, Shapes
@@ -40,10 +40,10 @@ class RunningVM(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class Tenant:
-    """A tenant and the names of its VMs."""
+    """A tenant and its VMs by name."""
 
     constraints: Constraints
-    vms: dict[str, None] = field(default_factory=dict)
+    vms: dict[str, RunningVM] = field(default_factory=dict)
     created: int = 0  # VMs ever made, to name the next one
     stamp: int = 0  # the store's, for a tenant that a store knows
 
@@ -110,13 +110,13 @@ class Allocator:
         """
         tenant = self._tenant_of(request)
         names, numbers = self._name_vms(request, tenant)
+        if len(self.numbers) > MOST_NUMBERS:
+            self.numbers.keep(self.tenants, set(self.view.machines["owner"].tolist()))
         before = self.view.revision
         shapes = tuple(self.shape(vm, request.tenant, f"request.vms[{i}]") for i, vm in enumerate(request.vms))
         order = placing_order(self.zone, shapes)
         trial = place_gang(self.engine, shapes, order, tenant.constraints, self._homes(tenant), top)
         if trial.failed_vm is not None:
-            if request.tenant not in self.tenants:
-                self.numbers.forget(request.tenant)
             return self._decision(request, tenant, trial, (), before)
         self.tenants.setdefault(request.tenant, tenant)
         tenant.created = numbers
@@ -124,8 +124,7 @@ class Allocator:
         by_vm: list[Placement | None] = [None] * len(names)
         for i, machine in zip(trial.order, trial.machines, strict=True):
             vm, name = request.vms[i], names[i]
-            self.vms[name] = RunningVM(name, vm, request.tenant, machine, trial.shapes[i])
-            tenant.vms[name] = None
+            self.vms[name] = tenant.vms[name] = RunningVM(name, vm, request.tenant, machine, trial.shapes[i])
             by_vm[i] = Placement(name, vm.type, machine_names[machine])
         return self._decision(request, tenant, trial, tuple(p for p in by_vm if p), before)
 
@@ -164,7 +163,7 @@ class Allocator:
                 f"differ from those that tenant {request.tenant} has",
                 "leave them out: a scale-out keeps the tenant's constraints",
             )
-        unconstrained = tenant.constraints is UNCONSTRAINED
+        unconstrained = tenant.constraints == UNCONSTRAINED
         for name, value in () if unconstrained else tenant.constraints.named.items():
             if not {name, f"{name}={value}"} & self.policy.rules.enforced:
                 raise InvalidInput(
@@ -188,7 +187,7 @@ class Allocator:
 
     def _homes(self, tenant: Tenant) -> tuple[int, ...]:
         """The machines of a tenant's VMs; nobody asks for those of a tenant without constraints."""
-        return () if tenant.constraints is UNCONSTRAINED else tuple(self.vms[name].machine for name in tenant.vms)
+        return () if tenant.constraints == UNCONSTRAINED else tuple(vm.machine for vm in tenant.vms.values())
 
     def release(self, vm: str) -> None:
         """Take a VM off its machine. A tenant without VMs is forgotten."""
@@ -198,26 +197,26 @@ class Allocator:
         self.view.remove(running.machine, running.shape)
         self.strike(running)
 
-    def enter(self, running: RunningVM) -> None:
-        """Write a VM into the books; the rows are another matter."""
-        self.vms[running.name] = running
+    def enter(self, running: RunningVM, *, named: bool = True) -> None:
+        """Write a VM into the books; the rows are another matter. Not `named`: another VM has its name for now."""
+        if named:
+            self.vms[running.name] = running
         tenant = self.tenants.get(running.tenant)
         if tenant is None:
             tenant = self.tenants[running.tenant] = Tenant(UNCONSTRAINED)
-        tenant.vms[running.name] = None
+        tenant.vms[running.name] = running
 
-    def strike(self, running: RunningVM) -> None:
-        """Strike a VM from the books; a tenant without VMs is forgotten."""
-        named = self.vms.get(running.name)
-        if named is running:
-            del self.vms[running.name]
-        elif named is not None and named.tenant == running.tenant:  # another VM of the tenant has its name by now
-            return
-        tenant = self.tenants[running.tenant]
-        del tenant.vms[running.name]
+    def strike(self, running: RunningVM, heir: RunningVM | None = None) -> None:
+        """Strike a VM from the books; an heir takes over its name. A tenant without VMs is forgotten."""
+        name, tenant = running.name, self.tenants[running.tenant]
+        if tenant.vms.get(name) is running:
+            del tenant.vms[name]
+        if heir is not None:
+            self.enter(heir)
+        elif self.vms.get(name) is running:
+            del self.vms[name]
         if not tenant.vms:
             del self.tenants[running.tenant]
-            self.numbers.forget(running.tenant)
 
     def refresh(self, steps: int = 1) -> int:
         """Use idle time to bring caches up to date; returns the machines looked at, 0 when there is nothing to do."""

@@ -37,6 +37,8 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
     allocator = replica.allocator
     allocator.engine.rng[0] = record.lots
     index, request = allocator.zone.machine_index, operation.request
+    if tenant := allocator.tenants.get(request.tenant):
+        tenant.constraints = record.constraints
     order = record.order or tuple(range(len(request.vms)))
     names = [decided.placed[i].machine for i in order] if decided.placed else record.found
     trial = Trial(

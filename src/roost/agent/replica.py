@@ -7,7 +7,6 @@ rows of the view  =  the store at `revision`  +  own placements that the feed ha
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -23,7 +22,7 @@ from roost.engine.view import View
 from roost.model.change import Entry, Placed
 from roost.model.errors import InvariantBroken
 from roost.model.inventory import machine_specs, zone_of
-from roost.model.request import VM, Request
+from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.zone import CONDITION
 from roost.store.contract import FeedRow
@@ -35,9 +34,9 @@ class Ahead:
     """What an agent placed for one request, before the feed brought it."""
 
     tenant: str
+    constraints: Constraints
     vms: tuple[RunningVM, ...]
     created: int  # what the tenant's counter of names was
-    taken: frozenset[int] = frozenset()  # machines that were empty and that it holds in isolation now
     versions: Mapping[str, int] | None = None  # of its machines, once it is committed
 
 
@@ -74,12 +73,15 @@ class Replica:
             allocator.tenants[name] = Tenant(tenant.constraints, stamp=tenant.stamp)
         books, tenants, index, shape = allocator.vms, allocator.tenants, zone.machine_index, allocator.shape
         for name, vm in ledger.vms.items():
-            books[name] = RunningVM(name, vm.spec, vm.tenant, index[vm.machine], shape(vm.spec, vm.tenant))
-            tenants[vm.tenant].vms[name] = None
+            running = RunningVM(name, vm.spec, vm.tenant, index[vm.machine], shape(vm.spec, vm.tenant))
+            books[name] = tenants[vm.tenant].vms[name] = running
         # By machine row: the version that the feed brought last, and the one learnt from a conflict.
         self.fed = np.array([row.version for row in rows], np.int64)
         self.adopted: dict[int, int] = {}
         self.ahead: dict[int, RoundAhead] = {}  # by round
+        # VMs of others whose names the agent has given to VMs ahead of the feed: they are gone when the feed gets there,
+        # or else the agent's own are refused.
+        self.shadowed: dict[str, RunningVM] = {}
         self.reshaped = False  # the zone has other machines by now: load it anew
 
     def seen(self, machine: int) -> int:
@@ -100,9 +102,7 @@ class Replica:
         decision = self.allocator.allocate(request, top)
         if decision.ok:
             vms = tuple(books[placement.vm] for placement in decision.placements)
-            here = Counter(vm.machine for vm in vms if vm.vm.isolated)
-            taken = frozenset(m for m, count in here.items() if self.view.machines[m]["vms"] == count)
-            self.ahead[round_].placed[position] = Ahead(request.tenant, vms, created, taken)
+            self.ahead[round_].placed[position] = Ahead(request.tenant, decision.constraints, vms, created)
         return decision
 
     def placed(self, round_: int, position: int) -> tuple[Placed, ...]:
@@ -115,13 +115,9 @@ class Replica:
     def take_back(self, round_: int, position: int) -> None:
         """Undo a placement that was not committed, exactly."""
         ahead = self.ahead[round_].placed.pop(position)
-        number = self.allocator.numbers[ahead.tenant] if ahead.taken else 0
         for vm in reversed(ahead.vms):
             self.view.remove(vm.machine, vm.shape)
-            self.allocator.strike(vm)
-        for machine in ahead.taken:  # somebody else, not in isolation, was there first
-            if self.view.machines[machine]["owner"] == number:
-                self.view.set_field(machine, "owner", 0)
+            self.allocator.strike(vm, heir=self.shadowed.pop(vm.name, None))
         if tenant := self.allocator.tenants.get(ahead.tenant):
             tenant.created = ahead.created
 
@@ -133,8 +129,8 @@ class Replica:
             machine = self.allocator.zone.machine_index[name]
             if version == self.seen(machine) + 1:  # nobody else's change lies between
                 self.fed[machine] = version
-        if tenant := self.allocator.tenants.get(ahead.tenant):
-            tenant.stamp = max(tenant.stamp, stamp)
+        if (tenant := self.allocator.tenants.get(ahead.tenant)) and stamp > tenant.stamp:
+            tenant.stamp, tenant.constraints = stamp, ahead.constraints
 
     def adopt(self, rows: Iterable[MachineRow], round_: int) -> None:
         """Believe rows that came with a conflict of a round, unless the feed has brought newer ones."""
@@ -211,7 +207,7 @@ class Replica:
             if version > fed[machine]:
                 fed[machine] = version
         for placed in entry.released:
-            running = allocator.vms.get(placed.vm)
+            running = self.shadowed.pop(placed.vm, None) or allocator.vms.get(placed.vm)
             if running is None or running.machine != index[placed.machine]:
                 raise InvariantBroken(f"the feed releases VM {placed.vm}, which is not on {placed.machine}")
             if news[placed.machine]:
@@ -223,19 +219,27 @@ class Replica:
                 machine, shape = index[name], allocator.shape(spec, entry.tenant)
                 if news[name]:
                     view.place(machine, shape)
-                allocator.enter(RunningVM(placed.vm, spec, entry.tenant, machine, shape))
-            if entry.placed:
-                allocator.tenants[entry.tenant].constraints = entry.constraints
+                self._enter(RunningVM(placed.vm, spec, entry.tenant, machine, shape))
         for change in entry.conditions:
             if news[change.machine]:
                 self._set(index[change.machine], change.field, change.after)
         for shut in entry.quarantines:
             view.set_quarantine(allocator.zone.cluster_names.index(shut.cluster), shut.after)
-        if entry.tenant and (tenant := allocator.tenants.get(entry.tenant)):
-            tenant.stamp = max(tenant.stamp, entry.after)
+        if (tenant := allocator.tenants.get(entry.tenant)) and entry.after > tenant.stamp:
+            tenant.stamp, tenant.constraints = entry.after, entry.constraints
         if self.adopted:
             for name, version in entry.versions.items():
                 self._passed(index[name], version)
+
+    def _enter(self, running: RunningVM) -> None:
+        """Write somebody's VM into the books, under its name unless the agent has given that to a VM of its own."""
+        own = self.allocator.vms.get(running.name)
+        if own is None:
+            self.allocator.enter(running)
+            return
+        self.shadowed[running.name] = running
+        if own.tenant != running.tenant:
+            self.allocator.enter(running, named=False)
 
     def _set(self, machine: int, name: str, value: int) -> None:
         if name == "state":
@@ -264,7 +268,7 @@ class Replica:
         allocator = self.allocator
         names = allocator.zone.machine_names
         found = []
-        mine = {vm.name: (vm.tenant, names[vm.machine], vm.vm) for vm in allocator.vms.values()}
+        mine = {vm.name: (vm.tenant, names[vm.machine], nameless(vm.vm)) for vm in allocator.vms.values()}
         theirs = {name: (vm.tenant, vm.machine, vm.spec) for name, vm in ledger.vms.items()}
         for name in mine.keys() | theirs.keys():
             if mine.get(name) != theirs.get(name):

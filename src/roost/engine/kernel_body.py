@@ -92,10 +92,10 @@ def hold(machine, vm, sign):
         for b in range(vm.priority, len(machine.free)):
             machine.free[b][r] -= amount
     machine.vms += sign
-    if machine.vms == 0:
-        machine.owner = 0
-    elif sign > 0 and vm.isolation > 0:
-        machine.owner = vm.isolation
+    if vm.isolation > 0:
+        machine.isolated += sign
+        machine.owners += sign * vm.isolation
+        machine.owner = machine.owners // machine.isolated if machine.isolated > 0 else 0
     if vm.colocation >= 0:
         machine.classes[vm.colocation] += sign
 
@@ -162,7 +162,8 @@ def adopt(machines, racks, clusters, links, journal, m, fresh):
     cluster.empty += change
     for c in range(len(machine.classes)):
         machine.classes[c] = fresh.classes[c]
-    machine.vms, machine.owner, machine.state, machine.health = fresh.vms, fresh.owner, fresh.state, fresh.health
+    machine.vms, machine.owner, machine.isolated = fresh.vms, fresh.owner, fresh.isolated
+    machine.owners, machine.state, machine.health = fresh.owners, fresh.state, fresh.health
     machine.failures, machine.versions_behind = fresh.failures, fresh.versions_behind
     touch(machines, links, journal, m)
 

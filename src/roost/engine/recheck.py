@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -64,10 +64,11 @@ class TenantNumbers:
         """The tenants by number."""
         return {number: tenant for tenant, number in self._numbers.items()}
 
-    def forget(self, tenant: str) -> None:
-        """A tenant is no more; if it comes back, it is another one."""
-        if tenant:
-            self._numbers.pop(tenant, None)
+    def keep(self, tenants: Container[str], numbers: Container[int]) -> None:
+        """Forget all but these; a tenant that comes back is another one."""
+        self._numbers = {
+            name: number for name, number in self._numbers.items() if not number or name in tenants or number in numbers
+        }
 
 
 def rows_of(zone: Zone, holdings: Sequence[Holding], numbers: TenantNumbers) -> NDArray[np.void]:
@@ -83,6 +84,8 @@ def rows_of(zone: Zone, holdings: Sequence[Holding], numbers: TenantNumbers) -> 
     rows["free"] = rows["capacity"][:, None, :] - np.cumsum(used, axis=1)
     rows["vms"] = [holding.vms for holding in holdings]
     rows["owner"] = [numbers[holding.owner] for holding in holdings]
+    rows["isolated"] = np.where(rows["owner"] > 0, rows["vms"], 0)  # who holds a machine shares it with nobody
+    rows["owners"] = rows["owner"].astype(np.int64) * rows["isolated"]
     if zone.classes:
         rows["classes"] = [holding.classes for holding in holdings]
     for field in CONDITION:

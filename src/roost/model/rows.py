@@ -30,6 +30,10 @@ def machine_type(bands: int, resources: int, classes: int) -> np.dtype[np.void]:
             ("capacity", np.int32, (resources,)),
             ("vms", np.int32),
             ("owner", np.int32),  # the tenant that holds the machine in isolation, 0 for none
+            # How many of the VMs are isolated, and the sum of their tenants' numbers: all are of one tenant, the owner,
+            # unless a copy runs ahead of the truth; but adding and taking away come out right in any order.
+            ("isolated", np.int32),
+            ("owners", np.int64),
             ("features", np.int32),  # bit set of hardware capabilities
             ("rack", np.int32),
             ("cluster", np.int16),

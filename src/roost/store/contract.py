@@ -127,6 +127,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     updated: int = 0  # machines looked at to bring caches up to date
     waited_us: int = 0  # in the queue, the earlier tries included
     decided_us: int = 0
+    constraints: Constraints = UNCONSTRAINED  # the tenant's then
     homes: tuple[str, ...] = ()  # machines of the tenant's VMs, if it has constraints
     order: tuple[int, ...] = ()  # in which the VMs were placed, unless as they came
     found: tuple[str, ...] = ()  # of a request that was declined: the machines that its first VMs found, in that order

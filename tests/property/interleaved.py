@@ -1,0 +1,183 @@
+"""Several agents on one store, with every delay in the hands of the test."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+from roost.agent.agent import Agent, AgentSettings, Ticket
+from roost.agent.courier import Delivery, Group
+from roost.agent.operation import Operation, PlaceVMs, ReleaseVMs, SetCluster, SetMachine
+from roost.agent.past import recall
+from roost.engine.explain import Explanation
+from roost.model.inventory import catalogue_of
+from roost.model.request import VM, Constraints, Request
+from roost.model.zone import Zone
+from roost.rules.policy import Policy
+from roost.store.audit import check_invariants
+from roost.store.contract import Feed, Store
+from roost.wiring import open_store
+
+TYPES = ("D1", "D2", "D4", "D14", "A4", "G3")
+STATES: tuple[Any, ...] = ("ready", "down", "draining", "quarantined")
+
+
+class HeldCourier:
+    """Commits a group, and brings the feed, only when told to."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.revision = store, 0
+        self.out: deque[Group] = deque()
+        self.back: list[Delivery] = []
+
+    def send(self, group: Group) -> None:
+        self.out.append(group)
+
+    def commit(self) -> None:
+        """Carry the oldest group to the store; its outcomes come back."""
+        if self.out:
+            group = self.out.popleft()
+            outcomes = self.store.commit(group.proposals, group.recheck, strict=group.strict, round_=group.round)
+            self.back.append(Delivery(group.round.number, outcomes))
+
+    def look(self) -> None:
+        """Bring the feed."""
+        feed: Feed = self.store.changes(self.revision)
+        if feed.rows:
+            self.revision = feed.rows[-1].last
+        self.back.append(Delivery(feed=feed))
+
+    def receive(self, seconds: float = 0.0) -> list[Delivery]:
+        back, self.back = self.back, []
+        return back
+
+    def follow(self, revision: int) -> None:
+        self.revision = revision
+
+    def close(self) -> None:
+        pass
+
+
+class Company:
+    """Agents that share a zone, and clients that never ask for the same tenant twice at once."""
+
+    def __init__(self, zone: Zone, seed: int, agents: int = 3, settings: AgentSettings | None = None) -> None:
+        self.draw = random.Random(seed)
+        self.zone, self.policy = zone, Policy.default()
+        self.store = open_store("memory:", create=zone)
+        assert self.store.catalogue == catalogue_of(zone)
+        self.couriers = [HeldCourier(self.store) for _ in range(agents)]
+        self.agents = [
+            Agent(self.store, courier, self.policy, f"agent {i}", seed=seed + i, settings=settings, now=lambda: 1.0)
+            for i, courier in enumerate(self.couriers)
+        ]
+        self.tickets: list[Ticket] = []
+        self.tenants: list[str] = []
+        self.explained: dict[tuple[str, int], Explanation] = {}
+        self._numbers = count()
+
+    def ask(self, agent: int) -> None:
+        """Something that a client may want."""
+        draw, number = self.draw, next(self._numbers)
+        kind = draw.random()
+        operation: Operation
+        if kind < 0.65 or not self.tenants:
+            operation = PlaceVMs(self._request(number))
+        elif kind < 0.88:
+            operation = ReleaseVMs(draw.choice(self.tenants))
+        elif kind < 0.97:
+            machine = draw.choice(self.zone.machine_names)
+            operation = SetMachine(machine, draw.choice(STATES[:2] + STATES), health=draw.choice([100, 80, 40]))
+        else:
+            operation = SetCluster(draw.choice(self.zone.cluster_names), draw.random() < 0.3)
+        self.tickets.append(self.agents[agent].submit(operation, f"key {number}"))
+
+    def _request(self, number: int) -> Request:
+        draw = self.draw
+        size = draw.choice([1, 1, 2, 3, 5])
+        vm = VM(draw.choice(TYPES), priority=draw.choice(["", "", "spot"]), isolated=draw.random() < 0.15)
+        if self.tenants and draw.random() < 0.25:  # scale out, perhaps while another agent does the same
+            return Request(draw.choice(self.tenants), (vm,) * size)
+        self.tenants.append(f"tenant {number}")
+        limits = None
+        if size > 1 and draw.random() < 0.5:
+            limits = Constraints(min_fault_domains=2, max_per_machine=1)
+        named = [named_as(vm, f"mine {number % 7}")] if draw.random() < 0.1 else []
+        return Request(self.tenants[-1], (*named, *(vm,) * size), limits)
+
+    def work(self, agent: int, explain: bool = False) -> None:
+        """One turn of an agent; what it has just decided last is explained on the spot."""
+        self.agents[agent].step()
+        latest = self.couriers[agent].out[-1] if explain and self.couriers[agent].out else None
+        if latest is None:
+            return
+        sent = self.agents[agent]._rounds[latest.round.number]
+        for position, ticket in enumerate(sent):
+            if ticket.decision is not None and (position == len(sent) - 1 or ticket.decision.ok):
+                self.explained[ticket.key, ticket.retries] = ticket.decision.explanation
+
+    def finish(self) -> None:
+        """Let everything come to its end."""
+        for _ in range(200):
+            for agent, courier in zip(self.agents, self.couriers, strict=True):
+                courier.commit()
+                courier.look()
+                agent.step()
+            if all(agent.idle for agent in self.agents) and not any(courier.out for courier in self.couriers):
+                break
+        for agent, courier in zip(self.agents, self.couriers, strict=True):
+            courier.look()
+            agent.step()
+        assert all(ticket.answer for ticket in self.tickets), "somebody was never answered"
+
+    def check(self) -> None:
+        """The store agrees with itself, every copy with the store, every answer with what is there."""
+        check_invariants(self.store)
+        ledger = self.store.load()
+        for agent in self.agents:
+            assert agent.replica.revision == ledger.revision
+            assert not agent.replica.ahead
+            if not agent.replica.adopted:
+                agent.replica.check_against(ledger)
+        for ticket in self.tickets:
+            assert ticket.answer is not None
+            decided = self.store.decided(ticket.key)
+            done = decided is not None and decided.outcome == "committed"
+            assert done == (ticket.answer.status == "done"), (ticket, decided)
+            if decided is not None and isinstance(ticket.operation, PlaceVMs) and done:
+                assert [p.machine for p in ticket.answer.placements] == [p.machine for p in decided.placed]
+
+    def check_explanations(self) -> int:
+        """Each explanation given at the time is the one that the store gives now; returns how many there were."""
+        checked = 0
+        for (key, retries), then in self.explained.items():
+            decided = self.store.decided(key)
+            if decided is None or decided.record.retries != retries:
+                continue  # that try was lost; a later one stands
+            assert recall(self.store, key, lambda _: self.policy).explanation == then
+            checked += 1
+        return checked
+
+
+def named_as(vm: VM, name: str) -> VM:
+    """The same VM by a name of the client's."""
+    fields = {field: getattr(vm, field) for field in vm.__struct_fields__}
+    return VM(**{**fields, "name": name})
+
+
+def replayed(actions: Sequence[tuple[str, int]], company: Company) -> None:
+    """Play a list of actions, each with the agent that it concerns."""
+    for action, agent in actions:
+        if action == "ask":
+            company.ask(agent)
+        elif action == "work":
+            company.work(agent)
+        elif action == "explain":
+            company.work(agent, explain=True)
+        elif action == "commit":
+            company.couriers[agent].commit()
+        else:
+            company.couriers[agent].look()
