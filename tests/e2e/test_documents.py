@@ -1,5 +1,6 @@
 """README and docs say what is true: their code runs, their links lead somewhere, and every rule and word is real."""
 
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,21 @@ def test_the_python_of_the_readme_runs() -> None:
     done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "acme" in done.stdout
+
+
+def test_the_store_of_the_readme_works(tmp_path: Path) -> None:
+    section = (ROOT / "README.md").read_text().partition("## With a store")[2].partition("\n## ")[0]
+    (shell,) = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    (python,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    folder = Path(sys.executable).parent
+    path = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-ec", shell], cwd=tmp_path, env=path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert '"status":"done"' in done.stdout
+    assert "clean" in done.stdout
+    (tmp_path / "zone.db").unlink()
+    done = subprocess.run([sys.executable, "-c", python], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_rule_of_the_readme_is_the_rule_that_is_shipped() -> None:
