@@ -79,7 +79,7 @@ class Replica:
         self.fed = np.array([row.version for row in rows], np.int64)
         self.adopted: dict[int, int] = {}
         self.ahead: dict[int, RoundAhead] = {}  # by round
-        # VMs of others whose names the agent has given to VMs ahead of the feed: they are gone when the feed gets there,
+        # VMs of others whose names the agent has given to VMs ahead of the feed. When the feed gets there they are gone,
         # or else the agent's own are refused.
         self.shadowed: dict[str, RunningVM] = {}
         self.reshaped = False  # the zone has other machines by now: load it anew

@@ -25,12 +25,15 @@ from roost.model.zone import Zone
 from roost.store.audit import check_invariants
 from roost.store.contract import Store
 from roost.traces.generate import requests
-from roost.wiring import open_agent, open_store
+from roost.wiring import open_agent, open_store, settle_memory
 
 Progress = Callable[[str, float], None]
 
 ROWS = 100_000  # of the table whose rows are updated one by one
 ONE_ROW = "\\set id random(1, {rows})\nUPDATE ceiling SET value = value + 1 WHERE id = :id;\n"
+WARM_UP = 500  # requests, before those that are measured
+WORK = {"mix": 15_000, "fives": 10_000}  # requests measured
+FOREVER = 1e9  # seconds
 QUEUE = 256  # requests offered to an agent at a time
 CLIENTS = 32  # the same where several agents share a zone
 CROWDED = 1_000  # machines that several agents share
@@ -79,7 +82,7 @@ def bench_agents(
                             continue
                         step(f"one agent, {kind}")
                         label = "group commit" if group > 1 else "one by one"
-                        rates = _alone(url(f"{workload}{group}{turn}"), zone, workload, group, seconds)
+                        rates = _alone(url(f"{workload}{group}{turn}"), zone, workload, group)
                         for unit, rate in rates.items():
                             _note(found, f"{kind} {workload} {label} {unit}", rate)
             for contest, results in zip(contests, crowds, strict=True):
@@ -147,22 +150,21 @@ def _sqlite_ceiling(path: Path, seconds: float) -> float:
 # --------------------------------------------------------------------------------------------------------- one agent
 
 
-def _alone(url: str, zone: Zone, workload: str, group: int, seconds: float) -> dict[str, float]:
-    """Requests and VMs a second of one agent that fills an empty zone."""
+def _alone(url: str, zone: Zone, workload: str, group: int) -> dict[str, float]:
+    """Requests and VMs a second of one agent that begins to fill an empty zone."""
     store = open_store(url, create=zone)
     agent = open_agent(store, settings=AgentSettings(group=group))
     try:
-        stream = (PlaceVMs(request) for request in _stream(zone, workload))
-        _drive(agent, islice(stream, 200), 60.0)  # warm up
-        before = agent.counters.placed_vms, agent.counters.done
+        size = WORK[workload] if group > 1 else WORK[workload] // 5
+        operations = [PlaceVMs(request) for request in islice(_stream(zone, workload), WARM_UP + size)]
+        _drive(agent, iter(operations[:WARM_UP]), FOREVER)
+        settle_memory()
+        before = agent.counters.placed_vms
         started = time.perf_counter()
-        _drive(agent, stream, seconds)
+        _drive(agent, iter(operations[WARM_UP:]), FOREVER)
         passed = time.perf_counter() - started
         check_invariants(store)
-        return {
-            "VMs/s": (agent.counters.placed_vms - before[0]) / passed,
-            "commits/s": (agent.counters.done - before[1]) / passed,
-        }
+        return {"VMs/s": (agent.counters.placed_vms - before) / passed, "commits/s": size / passed}
     finally:
         agent.close()
         store.close()
@@ -231,7 +233,7 @@ def _fill(store: Store, agents: int) -> None:
     draw, numbers = random.Random(1), count()
     while agent.replica.allocator.usage().utilisation < CROWDED_FULL:
         names = (f"a{n % agents}-{n}" for n in islice(numbers, 100))
-        _drive(agent, (PlaceVMs(Request(name, (VM(draw.choice(CROWD_TYPES)),))) for name in names), 60.0)
+        _drive(agent, (PlaceVMs(Request(name, (VM(draw.choice(CROWD_TYPES)),))) for name in names), FOREVER)
     agent.close()
 
 
@@ -261,7 +263,8 @@ def _contend(url: str, number: int, contest: Contest, seconds: float, barrier: A
                 fresh[:] = [name for name in fresh if name not in kept]
 
     stream = operations()
-    _drive(agent, islice(stream, 64), 60.0, CLIENTS)
+    _drive(agent, islice(stream, 64), FOREVER, CLIENTS)
+    settle_memory()
     barrier.wait()
     before = {name: getattr(agent.counters, name) for name in ("commits", "conflicts")}
     for ticket in _drive(agent, stream, seconds, CLIENTS):

@@ -40,13 +40,14 @@ def worker(
     """
     from roost.agent.agent import AgentSettings
     from roost.agent.worker import serve
-    from roost.wiring import open_agent, open_store
+    from roost.wiring import open_agent, open_store, settle_memory
 
     chosen = find_policy(policy)
     opened = open_store(store)
     try:
         with errors().status("loading the zone"):
             agent = open_agent(opened, chosen, name, seed=seed, settings=AgentSettings(retries=retries, top=top))
+        settle_memory()
         errors().print(f"{agent.name}: ready at revision {agent.replica.revision:,}", highlight=False)
         output = sys.stdout.buffer
 
