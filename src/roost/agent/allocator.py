@@ -136,6 +136,10 @@ class Allocator:
         """What a VM of a tenant asks for. Names that the zone does not know are refused."""
         return self.shapes.of(vm, self.numbers[tenant] if vm.isolated else 0, where)
 
+    def running_shape(self, vm: VM, tenant: str) -> Shape:
+        """What a VM that runs has, whoever placed it."""
+        return self.shapes.of_running(vm, self.numbers[tenant] if vm.isolated else 0)
+
     def _decision(
         self, request: Request, tenant: Tenant, trial: Trial, placements: tuple[Placement, ...], before: int
     ) -> Decision:

@@ -82,6 +82,6 @@ def _see_what_it_saw(store: Store, replica: Replica, seen: Round, position: int)
 def _place(replica: Replica, tenant: str, placed: Iterable[Placed]) -> None:
     allocator = replica.allocator
     for each in placed:
-        machine, shape = allocator.zone.machine_index[each.machine], allocator.shape(each.spec, tenant)
+        machine, shape = allocator.zone.machine_index[each.machine], allocator.running_shape(each.spec, tenant)
         replica.view.place(machine, shape)
         allocator.enter(RunningVM(each.vm, each.spec, tenant, machine, shape))

@@ -71,7 +71,7 @@ class Replica:
                 allocator.view.set_quarantine(c, True)
         for name, tenant in ledger.tenants.items():
             allocator.tenants[name] = Tenant(tenant.constraints, stamp=tenant.stamp)
-        books, tenants, index, shape = allocator.vms, allocator.tenants, zone.machine_index, allocator.shape
+        books, tenants, index, shape = allocator.vms, allocator.tenants, zone.machine_index, allocator.running_shape
         for name, vm in ledger.vms.items():
             running = RunningVM(name, vm.spec, vm.tenant, index[vm.machine], shape(vm.spec, vm.tenant))
             books[name] = tenants[vm.tenant].vms[name] = running
@@ -79,8 +79,8 @@ class Replica:
         self.fed = np.array([row.version for row in rows], np.int64)
         self.adopted: dict[int, int] = {}
         self.ahead: dict[int, RoundAhead] = {}  # by round
-        # VMs of others whose names the agent has given to VMs ahead of the feed. When the feed gets there they are gone,
-        # or else the agent's own are refused.
+        # VMs of others whose names the agent has given to VMs ahead of the feed. When the feed gets there, they are
+        # gone, or else the agent's own are refused.
         self.shadowed: dict[str, RunningVM] = {}
         self.reshaped = False  # the zone has other machines by now: load it anew
 
@@ -216,7 +216,7 @@ class Replica:
         if not mine:
             for placed in entry.placed:
                 spec, name = placed.spec, placed.machine
-                machine, shape = index[name], allocator.shape(spec, entry.tenant)
+                machine, shape = index[name], allocator.running_shape(spec, entry.tenant)
                 if news[name]:
                     view.place(machine, shape)
                 self._enter(RunningVM(placed.vm, spec, entry.tenant, machine, shape))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from roost.engine.compiler import compile_rules
 from roost.engine.ruleset import RuleSet
-from roost.engine.shape import Shape, Shapes
+from roost.engine.shape import Shapes
 from roost.model.errors import InvalidInput
 from roost.model.inventory import MachineSpec
 from roost.model.request import VM
@@ -93,6 +93,17 @@ def rows_of(zone: Zone, holdings: Sequence[Holding], numbers: TenantNumbers) -> 
     return rows
 
 
+def _positions(zone: Zone, specs: Sequence[MachineSpec]) -> dict[str, int]:
+    """Where each machine stands, but for those that the zone lacks, or knows as another one by the same name."""
+    if not specs:
+        return {}
+    machines = np.array([zone.machine_index.get(spec.name, -1) for spec in specs])
+    generations = [zone.generation_index.get(spec.generation, -1) for spec in specs]
+    same = (machines >= 0) & (zone.machines["generation"][machines] == generations)
+    same &= (zone.machines["capacity"][machines] == [spec.capacity for spec in specs]).all(axis=1)
+    return {spec.name: i for i, (spec, known) in enumerate(zip(specs, same.tolist(), strict=True)) if known}
+
+
 class Recheck:
     """Tests placements at commit, for one zone and one set of rules."""
 
@@ -115,21 +126,17 @@ class RecheckBench:
     def __init__(self, recheck: Recheck, holdings: Sequence[Holding]) -> None:
         self.recheck = recheck
         self.rows = rows_of(recheck.zone, holdings, recheck.numbers)
-        known = recheck.zone.machine_index
-        self._at = {holding.spec.name: i for i, holding in enumerate(holdings) if holding.spec.name in known}
+        self._at = _positions(recheck.zone, [holding.spec for holding in holdings])
         self._admit, self._dismiss = recheck.kernel.admit, recheck.kernel.dismiss
-
-    def _shape(self, vm: VM, tenant: str) -> Shape:
-        recheck = self.recheck
-        return recheck.shapes.of(vm, recheck.numbers[tenant] if vm.isolated else 0)
 
     def place(self, machine: str, vm: VM, tenant: str) -> str | None:
         """Put a VM on a machine if every validator agrees; else the reason of the first that does not."""
         at = self._at.get(machine)
         if at is None:
             return "not known here yet"
+        recheck = self.recheck
         try:
-            shape = self._shape(vm, tenant)
+            shape = recheck.shapes.of(vm, recheck.numbers[tenant] if vm.isolated else 0)
         except InvalidInput as error:  # decided by other rules, or for another zone
             return str(error)
         failure = int(self._admit(self.rows, at, shape.record))
@@ -141,7 +148,9 @@ class RecheckBench:
     def remove(self, machine: str, vm: VM, tenant: str) -> None:
         """Take a VM off a machine."""
         if (at := self._at.get(machine)) is not None:
-            self._dismiss(self.rows, at, self._shape(vm, tenant).record)
+            recheck = self.recheck
+            shape = recheck.shapes.of_running(vm, recheck.numbers[tenant] if vm.isolated else 0)
+            self._dismiss(self.rows, at, shape.record)
 
     def set_condition(self, machine: str, field: str, value: int) -> None:
         """A machine's condition changed."""

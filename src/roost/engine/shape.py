@@ -6,6 +6,7 @@ VMs that ask for the same thing share one shape; shapes are what evaluations are
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -54,18 +55,34 @@ class Shapes:
         self.zone, self.rules = zone, rules
         self._type = vm_row_type(zone, rules.own_traits)
         self._known: dict[tuple[Any, ...], Shape] = {}
+        self._running: dict[tuple[Any, ...], Shape] = {}  # of VMs that other rules have placed
 
     def of(self, vm: VM, tenant: int, where: str = "vm") -> Shape:
         """The shape of a VM of a tenant (by number). Names that the zone does not know are refused."""
-        isolation = tenant if vm.isolated else 0
-        own = tuple(sorted(vm.traits.items())) if vm.traits else ()
-        pins = (vm.datacenter, vm.cluster, vm.generation)
-        key = (vm.type, vm.priority, isolation, vm.colocation, vm.requires, pins, own)
+        key = self._key(vm, tenant)
         if (shape := self._known.get(key)) is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            shape = self._known[key] = self._make(vm, isolation, where)
+            shape = self._known[key] = self._make(vm, tenant if vm.isolated else 0, where)
         return shape
+
+    def of_running(self, vm: VM, tenant: int) -> Shape:
+        """The shape of a VM that runs, whoever placed it: traits that these rules do not know are left out."""
+        key = self._key(vm, tenant)
+        if (shape := self._known.get(key) or self._running.get(key)) is None:
+            if len(self._running) >= MOST_KNOWN:
+                self._running.clear()
+            heeded = {trait: value for trait, value in vm.traits.items() if trait in self.rules.own_traits}
+            plain = msgspec.structs.replace(vm, traits=heeded) if heeded != vm.traits else vm
+            shape = self._running[key] = self._build(self._values(plain, tenant if vm.isolated else 0, "vm"))
+        return shape
+
+    @staticmethod
+    def _key(vm: VM, tenant: int) -> tuple[Any, ...]:
+        own = tuple(sorted(vm.traits.items())) if vm.traits else ()
+        isolation = tenant if vm.isolated else 0
+        pins = (vm.datacenter, vm.cluster, vm.generation)
+        return (vm.type, vm.priority, isolation, vm.colocation, vm.requires, pins, own)
 
     def sample(self, vm_type: str) -> Shape:
         """The plainest shape of a VM type, whether or not the rules heed all that the type requires."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 from roost.model.inventory import Catalogue
 from roost.store.contract import Decided, Feed, FeedRow, Mending, Outcome, Proposal, Recheck, Round
 from roost.store.ledger import Ledger
-from roost.store.settle import Facts, Settlement, needs_of, settle
+from roost.store.settle import Facts, Settlement, first_stamp, needs_of, settle
 
 Row = TypeVar("Row")
 
@@ -49,7 +49,7 @@ class MemoryStore:
                 vms={name: ledger.vms[name] for name in needs.vms if name in ledger.vms},
                 clusters=ledger.clusters.copy() if needs.clusters else {},
             )
-            settled = settle(group, facts, ledger.accounts, recheck, ledger.revision + 1, strict)
+            settled = settle(group, facts, ledger.accounts, recheck, first_stamp(ledger.revision), strict)
             self._write(settled, round_)
         return settled.outcomes
 
@@ -59,7 +59,9 @@ class MemoryStore:
         _update(ledger.tenants, settled.tenants)
         _update(ledger.vms, settled.vms)
         _update(ledger.clusters, settled.clusters)
-        self._decided |= settled.decided
+        for key, decided in settled.decided.items():
+            self._decided.pop(key, None)  # what was declined before is the latest now
+            self._decided[key] = decided
         if round_:
             self._rounds[round_.agent, round_.number] = round_
         if settled.entries:
@@ -105,7 +107,7 @@ class MemoryStore:
 
     def decisions(self, limit: int = 100) -> list[Decided]:
         """The latest decisions, latest first."""
-        return list(reversed(self._decided.values()))[:limit]
+        return sorted(self._decided.values(), key=lambda decided: -decided.record.at)[:limit]
 
     def round(self, agent: str, number: int) -> Round | None:
         """What an agent saw."""

@@ -101,14 +101,12 @@ class PostgresStore:
     ) -> list[Outcome]:
         """Do what can be done, in order."""
         for attempt in range(1, ATTEMPTS + 1):
-            with self._using("_writer", self._writing) as connection:
+            with self._using("_writer", self._writing) as connection, _checked():
                 try:
                     return self._commit(connection, group, recheck, strict, round_)
                 except RACES as error:
                     if attempt == ATTEMPTS:
                         raise StoreUnavailable(f"others keep getting in the way: {error}") from error
-                except errors.CheckViolation as error:
-                    raise InvariantBroken(f"the database refuses what was to be written: {error}") from error
                 finally:
                     _leave_transaction(connection)
         raise AssertionError("unreachable")
@@ -127,11 +125,13 @@ class PostgresStore:
             run = connection.execute
             run("BEGIN")
             machines = run(SQL["lock_machines"], (needs.machines,))
-            clusters = run(SQL["lock_clusters"]) if needs.clusters else None
+            if needs.clusters:
+                run(SQL["lock_clusters"])
+            clusters = run(SQL["all_clusters"]) if needs.clusters else None
             tenants = run(SQL["lock_tenants"], (needs.tenants,))
             vms = run(SQL["vms"], (needs.vms,))
             known = run(SQL["decisions"], (needs.keys,))
-            number = run(SQL["next_number"])  # while the locks are held: see the inbox
+            stamps = run(SQL["next_stamps"])
         rows = map(codec.machine, machines.fetchall())
         facts = Facts(
             known={d.key: d for d in map(codec.decided, known.fetchall())},
@@ -140,11 +140,11 @@ class PostgresStore:
             vms=dict(map(codec.vm, vms.fetchall())),
             clusters=dict(map(codec.cluster, clusters.fetchall())) if clusters else {},
         )
-        (mine,) = _only(number)
+        (first_stamp,) = _only(stamps)
         before = set(facts.tenants)
-        settled = settle(group, facts, self._accounts, recheck, mine, strict)
+        settled = settle(group, facts, self._accounts, recheck, first_stamp, strict)
         with connection.pipeline():
-            self._write(connection, settled, mine, before, facts.known, round_)
+            self._write(connection, settled, before, facts.known, round_)
             connection.execute("COMMIT")
         return settled.outcomes
 
@@ -152,7 +152,6 @@ class PostgresStore:
         self,
         connection: psycopg.Connection,
         settled: Settlement,
-        number: int,
         tenants_before: set[str],
         known: Mapping[str, Decided],
         round_: Round | None,
@@ -184,14 +183,15 @@ class PostgresStore:
         many("set_tenants", [values for name, values in tenants if name in tenants_before])
         many("add_tenants", [values for name, values in tenants if name not in tenants_before])
         remove("remove_tenants", {name: row for name, row in settled.tenants.items() if name in tenants_before})
-        remove("remove_vms", settled.vms)
+        if settled.freed:
+            run(SQL["remove_vms"], (sorted(settled.freed),))
         many("add_vms", codec.vm_values((name, row) for name, row in sorted(settled.vms.items()) if row))
-        if settled.entries:
-            agent, round_number = (round_.agent, round_.number) if round_ else ("", 0)
-            run(SQL["append"], (number, agent, round_number, len(settled.entries), encode(settled.entries)))
         if again := [key for key in settled.decided if key in known]:
             run(SQL["reconsider"], (again,))
         many("decide", [codec.decided_values(d) for _, d in sorted(settled.decided.items())])
+        if settled.entries:  # last of all that could wait for somebody
+            agent, number = (round_.agent, round_.number) if round_ else ("", 0)
+            run(SQL["append"], (agent, number, len(settled.entries), encode(settled.entries)))
         if round_:
             run(SQL["add_round"], (round_.agent, round_.number, round_.revision, encode(round_)))
 
@@ -218,6 +218,7 @@ class PostgresStore:
         """Sleep until somebody numbers changes, or the time is up."""
         with self._using("_listener", self._listening) as connection:
             connection.execute(f"LISTEN {CHANNEL}")
+            connection.execute(SQL["number_changes"])
             last, _ = _only(connection.execute(SQL["head"]))
             if last > since:
                 return True
@@ -263,13 +264,14 @@ class PostgresStore:
 
     def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
         """Overwrite what rows say they add up to, while nobody else writes, and make every follower reload."""
-        with self._using("_writer", self._writing) as connection, connection.transaction():
+        with self._using("_writer", self._writing) as connection, _checked(), connection.transaction():
             connection.execute(SQL["lock_tables"])
+            connection.execute(SQL["number_changes"])
             ledger = self._read_ledger(connection)
             mending = mend(ledger)
             rows = {row.spec.name: row for row in mending.machines}
             settled = Settlement(machines=dict(rows), tenants=dict(mending.tenants))
-            self._write(connection, settled, 0, set(ledger.tenants), {}, None)
+            self._write(connection, settled, set(ledger.tenants), {}, None)
             last, _ = _only(connection.execute(SQL["head"]))
             connection.execute(SQL["advance"], (last + 1,))
             _forget_until(connection, last + 1)
@@ -281,6 +283,15 @@ class PostgresStore:
             connection = getattr(self, name)
             if connection is not None:
                 connection.close()
+
+
+@contextmanager
+def _checked() -> Iterator[None]:
+    """The last line of defence: what the tables themselves refuse is a bug."""
+    try:
+        yield
+    except errors.CheckViolation as error:
+        raise InvariantBroken(f"the database refuses what was to be written: {error}") from error
 
 
 def _only(cursor: psycopg.Cursor[Any]) -> tuple[Any, ...]:
@@ -308,9 +319,15 @@ def _leave_transaction(connection: psycopg.Connection) -> None:
 def _migrate(connection: psycopg.Connection, create: Catalogue | None) -> None:
     """Bring the schema up to date, within the transaction that is open, one process at a time."""
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATING,))
-    connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)")
-    row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
-    version = (row and row[0]) or 0
+    version = 0
+    try:
+        if _only(connection.execute("SELECT to_regclass('zone')"))[0] is not None:
+            version = _only(connection.execute("SELECT max(version) FROM schema_version"))[0] or 0
+        elif create:
+            connection.execute("CREATE TABLE schema_version (version INTEGER NOT NULL)")
+    except errors.SyntaxErrorOrAccessRuleViolation as error:
+        said = str(error).partition("\n")[0]
+        raise InvalidInput("store", f"another program uses the database ({said})", "choose an empty one") from None
     if version and create:
         raise InvalidInput("store", "the database holds a zone already", "use it as it is, or choose another database")
     if not version and create is None:
@@ -321,7 +338,10 @@ def _migrate(connection: psycopg.Connection, create: Catalogue | None) -> None:
         Codec(create)  # refuses what the tables cannot keep
     for number, script in migrations(DIALECT):
         if number > version:
-            connection.execute(script, prepare=False)
+            try:
+                connection.execute(script, prepare=False)
+            except errors.DuplicateTable as error:
+                raise InvalidInput("store", f"another program uses the database: {error}", "choose another") from None
             connection.execute("INSERT INTO schema_version VALUES (%s)", (number,))
     if create:
         connection.execute(SQL["make_zone"], (encode(create),))

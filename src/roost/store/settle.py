@@ -79,6 +79,11 @@ def needs_of(group: Sequence[Proposal]) -> Needs:
     return Needs([p.key for p in group], sorted(machines), sorted(tenants), sorted(vms), clusters)
 
 
+def first_stamp(revision: int) -> int:
+    """Stamps for the group that follows a revision: a group has fewer proposals than lie between two of these."""
+    return (revision + 1) * LARGEST_GROUP
+
+
 @dataclass(slots=True)
 class Facts:
     """The freshest rows, those of `Needs` that exist. Settling changes them."""
@@ -101,6 +106,7 @@ class Settlement:
     added: set[str] = field(default_factory=set)  # of the machines, those that are new
     tenants: dict[str, TenantRow | None] = field(default_factory=dict)
     vms: dict[str, VMRow | None] = field(default_factory=dict)
+    freed: set[str] = field(default_factory=set)  # names of VMs that ran before and are released; others may have them
     clusters: dict[str, ClusterRow | None] = field(default_factory=dict)
 
 
@@ -181,6 +187,8 @@ class _Desk:
 
     def place(self, proposal: Place) -> Outcome:
         facts, bench, tenant = self.facts, self.bench, proposal.tenant
+        if not tenant or not proposal.placed:
+            raise InvalidInput("proposal", "names no tenant or no VM", "name both")
         known = facts.tenants.get(tenant)
         now = known.stamp if known else 0
         if known and known.constraints != proposal.constraints:
@@ -231,6 +239,8 @@ class _Desk:
 
     def release(self, proposal: Release) -> Outcome:
         facts, tenant = self.facts, proposal.tenant
+        if not tenant or not proposal.released:
+            raise InvalidInput("proposal", "names no tenant or no VM", "name both")
         known = facts.tenants.get(tenant)
         if known is None:
             raise _Lost("gone", f"tenant {tenant} has no VMs", stamp=0)
@@ -249,6 +259,8 @@ class _Desk:
             self.bench.remove(each.machine, each.spec, tenant)
             self.accounts.put(self._touch(each.machine, versions), each.spec, tenant, -1)
             del facts.vms[each.vm]
+            if each.vm not in self.result.vms:
+                self.result.freed.add(each.vm)
             self.result.vms[each.vm] = None
         rest = known.vms - len(proposal.released)
         if rest:
@@ -275,7 +287,7 @@ class _Desk:
     def set_condition(self, proposal: SetCondition) -> Outcome:
         row = self.facts.machines.get(proposal.machine)
         if row is None:
-            raise UnknownName("machine", "machine", proposal.machine, ())
+            raise _no("machine", proposal.machine)
         _check_condition(proposal.condition)
         changed = {field: value for field, value in proposal.condition.items() if getattr(row, field) != value}
         versions: dict[str, int] = {}
@@ -299,7 +311,7 @@ class _Desk:
     def set_quarantine(self, proposal: SetQuarantine) -> Outcome:
         cluster = self.facts.clusters.get(proposal.cluster)
         if cluster is None:
-            raise UnknownName("cluster", "cluster", proposal.cluster, ())
+            raise _no("cluster", proposal.cluster)
         if changed := cluster.quarantined != proposal.quarantined:
             change = QuarantineChange(proposal.cluster, cluster.quarantined, proposal.quarantined)
             self._recount(proposal.cluster, msgspec.structs.replace(cluster, quarantined=proposal.quarantined))
@@ -315,6 +327,8 @@ class _Desk:
             check_spec(spec, self.accounts.catalogue)
             if spec.name in facts.machines or spec.name in names:
                 raise InvalidInput(f"machine {spec.name}", "is there already", "names must differ")
+            if spec.name in self.result.machines:
+                raise InvalidInput(f"machine {spec.name}", "was removed in the same transaction", "add it later")
             cluster = new.get(spec.cluster) or facts.clusters.get(spec.cluster)
             if cluster and (cluster.datacenter, cluster.generation) != (spec.datacenter, spec.generation):
                 was = f"{cluster.generation} in {cluster.datacenter}"
@@ -348,7 +362,7 @@ class _Desk:
         facts = self.facts
         for name in proposal.machines:
             if name not in facts.machines:
-                raise UnknownName("machine", "machine", name, ())
+                raise _no("machine", name)
             if count := facts.machines[name].vms:
                 raise InvalidInput(f"machine {name}", f"runs {count} VMs", "drain it and release them first")
             if name in self.result.added:
@@ -396,6 +410,10 @@ def _replay(answered: Decided, proposal: Proposal) -> Outcome:
         problem = f"{proposal.key!r} was used for another request"
         return Rejected(InvalidInput("key", problem, "use a new key for a new request"))
     return Replayed(answered)
+
+
+def _no(kind: str, name: str) -> InvalidInput:
+    return InvalidInput(kind, f"no {kind} is called {name!r}", "check the name")
 
 
 def _check_condition(condition: Mapping[str, int]) -> None:

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from roost.model.inventory import Catalogue
 from roost.store.codec import Codec, decode_catalogue, decode_round, feed_row
 from roost.store.contract import Decided, Feed, Mending, Outcome, Proposal, Recheck, Round, encode
 from roost.store.ledger import Accounts, Ledger, MachineRow, TenantRow
-from roost.store.settle import Facts, Settlement, needs_of, settle
+from roost.store.settle import Facts, Settlement, first_stamp, needs_of, settle
 from roost.store.sql_text import latest, migrations, queries
 
 DIALECT = "sqlite"
@@ -30,8 +30,7 @@ class SqliteStore:
     def __init__(self, path: str | Path, *, create: Catalogue | None = None, read_only: bool = False) -> None:
         """Open a file, bringing its schema up to date; `create` begins a new one."""
         self.path = Path(path)
-        if create is None and not self.path.exists():
-            raise InvalidInput("store", f"there is no file {path}", "make one with `roost store create`")
+        _check_file(self.path, create)
         self._lock_file = None if read_only else _lock(self.path)
         self._writing, self._reading, self._changed = threading.Lock(), threading.Lock(), threading.Condition()
         self._last = 0  # revision, as far as this process knows
@@ -136,7 +135,7 @@ class SqliteStore:
                 clusters=dict(map(codec.cluster, run(SQL["all_clusters"]))) if needs.clusters else {},
             )
             last, _ = run(SQL["head"]).fetchone()
-            settled = settle(group, facts, self._accounts, recheck, last + 1, strict)
+            settled = settle(group, facts, self._accounts, recheck, first_stamp(last), strict)
             self._write(settled, last, round_)
         if settled.entries:
             with self._changed:
@@ -149,7 +148,7 @@ class SqliteStore:
         new = [row for name, row in settled.machines.items() if row and name in settled.added]
         many(SQL["add_machine"], map(codec.new_machine_values, new))
         self._set_machines(row for name, row in settled.machines.items() if row and name not in settled.added)
-        many(SQL["remove_vm"], _gone(settled.vms))
+        many(SQL["remove_vm"], [(name,) for name in settled.freed])
         many(SQL["add_vm"], codec.vm_values((name, row) for name, row in settled.vms.items() if row))
         many(SQL["remove_machine"], _gone(settled.machines))
         many(
@@ -271,6 +270,27 @@ def _gone(rows: Mapping[str, object]) -> list[tuple[str]]:
     return [(name,) for name, row in rows.items() if row is None]
 
 
+def _check_file(path: Path, create: Catalogue | None) -> None:
+    """Refuse a file that is not what it should be, before anything is written to it or beside it."""
+    if create:
+        Codec(create)  # refuses what the tables cannot keep
+    if not path.exists():
+        if create is None:
+            raise InvalidInput("store", f"there is no file {path}", "make one with `roost store create`")
+        return
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as file:
+            tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.DatabaseError as error:
+        raise InvalidInput("store", f"{path} is no store: {error}", "choose another file") from None
+    if create and "zone" in tables:
+        raise InvalidInput("store", "the file holds a zone already", "use it as it is, or choose another file")
+    if tables and "zone" not in tables:
+        raise InvalidInput("store", f"{path} is another program's", "choose another file")
+    if not tables and create is None:
+        raise InvalidInput("store", "the file holds no zone", "make one with `roost store create`")
+
+
 def _lock(path: Path) -> int:
     """Keep other processes from writing the same file; the system lets go of the lock when the process ends."""
     try:
@@ -290,12 +310,6 @@ def _lock(path: Path) -> int:
 def _migrate(connection: sqlite3.Connection, create: Catalogue | None) -> None:
     """Bring the schema up to date, within the transaction that is open."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version and create:
-        raise InvalidInput("store", "the file holds a zone already", "use it as it is, or choose another file")
-    if not version and create is None:
-        raise InvalidInput("store", "the file holds no zone", "make one with `roost store create`")
-    if create:
-        Codec(create)  # refuses what the tables cannot keep
     for number, script in migrations(DIALECT):
         if number > version:
             for statement in _statements(script):

@@ -67,8 +67,8 @@ WHERE m.name = d.name
 DELETE FROM machines WHERE name = ANY(%s)
 
 -- name: lock_clusters
--- Every cluster, locked in the order of their names.
-SELECT name, datacenter, generation, machines, quarantined FROM clusters ORDER BY name FOR UPDATE
+-- Whoever changes clusters, or the machines they have, does so alone.
+LOCK TABLE clusters IN SHARE ROW EXCLUSIVE MODE
 
 -- name: all_clusters
 -- Every cluster.
@@ -78,7 +78,9 @@ SELECT name, datacenter, generation, machines, quarantined FROM clusters
 -- Clusters begin, have other machines, or are quarantined or not.
 INSERT INTO clusters (name, datacenter, generation, machines, quarantined)
 SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::int[], %s::boolean[])
-ON CONFLICT (name) DO UPDATE SET machines = excluded.machines, quarantined = excluded.quarantined
+ON CONFLICT (name) DO UPDATE SET
+    datacenter = excluded.datacenter, generation = excluded.generation,
+    machines = excluded.machines, quarantined = excluded.quarantined
 
 -- name: remove_clusters
 -- Clusters are no more.
@@ -124,13 +126,13 @@ SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[])
 -- VMs run no more.
 DELETE FROM vms WHERE name = ANY(%s)
 
--- name: next_number
--- For a transaction that holds its locks: its place in the order of transactions.
-SELECT nextval('numbers')
+-- name: next_stamps
+-- Stamps for the tenants of a transaction.
+SELECT nextval('stamps')
 
 -- name: append
--- The entries of a transaction wait for their revisions.
-INSERT INTO inbox (number, agent, round, count, entries) VALUES (%s, %s, %s, %s, %s)
+-- The entries of a transaction wait for their revisions. Its number is drawn here, when it holds all its locks.
+INSERT INTO inbox (agent, round, count, entries) VALUES (%s, %s, %s, %s)
 
 -- name: inbox
 -- Entries that are committed and not numbered yet.
@@ -180,7 +182,7 @@ SELECT * FROM unnest(%s::text[], %s::text[], %s::double precision[], %s::text[],
 -- name: add_round
 -- What an agent saw.
 INSERT INTO rounds (agent, number, revision, seen) VALUES (%s, %s, %s, %s)
-ON CONFLICT (agent, number) DO UPDATE SET seen = excluded.seen
+ON CONFLICT (agent, number) DO UPDATE SET revision = excluded.revision, seen = excluded.seen
 
 -- name: round
 -- What an agent saw.

@@ -57,7 +57,9 @@ SELECT name, datacenter, generation, machines, quarantined FROM clusters
 -- name: set_cluster
 -- A cluster begins, has other machines, or is quarantined or not.
 INSERT INTO clusters (name, datacenter, generation, machines, quarantined) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (name) DO UPDATE SET machines = excluded.machines, quarantined = excluded.quarantined
+ON CONFLICT (name) DO UPDATE SET
+    datacenter = excluded.datacenter, generation = excluded.generation,
+    machines = excluded.machines, quarantined = excluded.quarantined
 
 -- name: remove_cluster
 -- A cluster is no more.

@@ -1,0 +1,236 @@
+"""A zone in plain dictionaries, kept by somebody who knows no tables, locks or feeds: what a store must agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from roost.model.change import Placed
+from roost.model.inventory import MachineSpec
+from roost.model.request import VM, Constraints
+from roost.store.contract import (
+    AddMachines,
+    Ask,
+    Committed,
+    Conflict,
+    Decline,
+    Outcome,
+    Place,
+    Proposal,
+    Rejected,
+    Release,
+    RemoveMachines,
+    Replayed,
+    SetCondition,
+    SetQuarantine,
+)
+from roost.store.ledger import Ledger
+from tests.contract.tiny import CATALOGUE
+
+AS_NEW = {"state": 0, "health": 100, "failures": 0, "versions_behind": 0}
+APART = ({"loud", "shy"},)  # classes that keep apart; "single" does from itself
+
+
+class Zone:
+    """Which VM is where, and what each machine can hold."""
+
+    def __init__(self) -> None:
+        self.machines: dict[str, MachineSpec] = {}
+        self.conditions: dict[str, dict[str, int]] = {}
+        self.versions: dict[str, int] = {}
+        self.closed: set[str] = set()
+        self.vms: dict[str, tuple[str, str, VM]] = {}  # tenant, machine, what it is
+        self.constraints: dict[str, Constraints] = {}  # of the tenants that have VMs
+        self.stamps: dict[str, int] = {}
+        self.used_stamps: set[tuple[str, int]] = set()
+        self.done: dict[str, Proposal] = {}
+        self.declined: dict[str, Decline] = {}
+
+    # ------------------------------------------------------------------------------------------ what must come of it
+
+    def settle(
+        self, group: Iterable[Proposal], outcomes: Iterable[Outcome], strict: bool, known: Mapping[str, MachineSpec]
+    ) -> None:
+        """Each outcome was called for; what is committed is done here, too. `known`: the machines the agent knows."""
+        versions, before = dict(self.versions), set(self.machines)
+        for proposal, outcome in zip(group, outcomes, strict=True):
+            if proposal.key in self.done:
+                first = self.done[proposal.key]
+                if first.request != proposal.request:
+                    assert isinstance(outcome, Rejected)
+                else:
+                    assert isinstance(outcome, Replayed)
+                    assert outcome.decided.outcome == "committed"
+                    assert outcome.decided.placed == (first.placed if isinstance(first, Place) else ())
+                continue
+            if proposal.key in self.declined and self.declined[proposal.key].request != proposal.request:
+                assert isinstance(outcome, Rejected)
+                continue
+            new = self.machines.keys() - before
+            match proposal:
+                case Place():
+                    problems = self._problems(proposal, versions if strict else None, known, new)
+                    assert _name(outcome) in (problems or {"committed"}), (outcome, problems)
+                case Release():
+                    problems = self._why_not_release(proposal)
+                    assert _name(outcome) in (problems or {"committed"}), (outcome, problems)
+                case AddMachines():
+                    gone = {spec.name for spec in proposal.machines} & (before - self.machines.keys())
+                    if not (gone and isinstance(outcome, Rejected)):  # what a group removes it need not add again
+                        assert isinstance(outcome, Committed) == self._can_add(proposal.machines)
+                case RemoveMachines():
+                    if not (new & set(proposal.machines) and isinstance(outcome, Rejected)):  # nor the reverse
+                        assert isinstance(outcome, Committed) == self._can_remove(proposal.machines)
+                case SetCondition():
+                    assert isinstance(outcome, Committed) == (proposal.machine in self.machines)
+                case SetQuarantine():
+                    assert isinstance(outcome, Committed) == (proposal.cluster in self._clusters())
+                case Decline() | Ask():
+                    assert outcome == Committed(changed=False)
+            if isinstance(outcome, Committed):
+                self._do(proposal, outcome)
+
+    def _problems(
+        self, proposal: Place, versions: Mapping[str, int] | None, known: Mapping[str, MachineSpec], new: set[str]
+    ) -> set[str]:
+        """All that speaks against a placement; `versions`, if the commit is strict, are those before the group."""
+        problems = set()
+        tenant, machines = proposal.tenant, {each.machine for each in proposal.placed}
+        if self.constraints.get(tenant, proposal.constraints) != proposal.constraints:
+            problems.add("tenant")
+        if proposal.stamp != self.stamps.get(tenant, 0) and (versions is not None or proposal.constraints.named):
+            problems.add("tenant")
+        if machines - self.machines.keys():
+            problems.add("machine")
+        if versions is not None and any(versions.get(name) != proposal.seen.get(name) for name in machines):
+            problems.add("stale")
+        vms = [each.vm for each in proposal.placed]
+        if len(set(vms)) < len(vms) or self.vms.keys() & set(vms):
+            problems.add("name")
+        for name in machines & self.machines.keys():
+            more = [(tenant, each.spec) for each in proposal.placed if each.machine == name]
+            stranger = name not in known or known[name].generation != self.machines[name].generation or name in new
+            if stranger or self.conditions[name]["state"] != 0 or not self._bears(name, more):
+                problems.add("room")
+        return problems
+
+    def _bears(self, machine: str, more: Iterable[tuple[str, VM]] = ()) -> bool:
+        """Whether a machine can run what it runs, and so much more."""
+        runs = [(tenant, vm) for tenant, on, vm in self.vms.values() if on == machine] + list(more)
+        spec = self.machines[machine]
+        demands = [CATALOGUE.demand.get((vm.type, spec.generation)) for _, vm in runs]
+        if None in demands:
+            return False
+        for i, capacity in enumerate(spec.capacity):
+            if sum(demand[i] for demand in demands if demand) > capacity:
+                return False
+        if len({(tenant, vm.isolated) for tenant, vm in runs}) > 1 and any(vm.isolated for _, vm in runs):
+            return False
+        classes = [vm.colocation for _, vm in runs]
+        return classes.count("single") < 2 and not any(pair <= set(classes) for pair in APART)
+
+    def _why_not_release(self, proposal: Release) -> set[str]:
+        """All that speaks against a release."""
+        problems = set()
+        tenant = proposal.tenant
+        if tenant not in self.constraints or len({each.vm for each in proposal.released}) < len(proposal.released):
+            problems.add("gone")
+        if proposal.stamp is not None and proposal.stamp != self.stamps.get(tenant):
+            problems.add("tenant")
+        for each in proposal.released:
+            if self.vms.get(each.vm, ("",))[0] != tenant:
+                problems.add("gone")
+            elif self.vms[each.vm] != (tenant, each.machine, each.spec):
+                problems.add("tenant")
+        return problems
+
+    def _clusters(self) -> dict[str, list[MachineSpec]]:
+        clusters: dict[str, list[MachineSpec]] = {}
+        for spec in self.machines.values():
+            clusters.setdefault(spec.cluster, []).append(spec)
+        return clusters
+
+    def _can_add(self, machines: tuple[MachineSpec, ...]) -> bool:
+        names = {spec.name for spec in machines}
+        together = [*self.machines.values(), *machines]
+        alike = {(spec.cluster, spec.generation, spec.datacenter) for spec in together}
+        fresh = bool(names) and len(names) == len(machines) and not names & self.machines.keys()
+        return fresh and len(alike) == len({spec.cluster for spec in together})
+
+    def _can_remove(self, names: tuple[str, ...]) -> bool:
+        busy = {machine for _, machine, _ in self.vms.values()}
+        return 0 < len(set(names)) == len(names) and not set(names) & busy and set(names) <= self.machines.keys()
+
+    # ----------------------------------------------------------------------------------------------------- doing it
+
+    def _do(self, proposal: Proposal, outcome: Committed) -> None:
+        if isinstance(proposal, Ask):
+            return
+        if isinstance(proposal, Decline):
+            self.declined[proposal.key] = proposal
+            return
+        self.done[proposal.key] = proposal
+        match proposal:
+            case Place():
+                for each in proposal.placed:
+                    self.vms[each.vm] = (proposal.tenant, each.machine, each.spec)
+                self.constraints[proposal.tenant] = proposal.constraints
+                self._touch(proposal.placed, proposal.tenant, outcome)
+            case Release():
+                for each in proposal.released:
+                    del self.vms[each.vm]
+                self._touch(proposal.released, proposal.tenant, outcome)
+            case SetCondition():
+                before = dict(self.conditions[proposal.machine])
+                self.conditions[proposal.machine].update(proposal.condition)
+                assert outcome.changed == (self.conditions[proposal.machine] != before)
+                self.versions[proposal.machine] += outcome.changed
+            case SetQuarantine():
+                assert outcome.changed == ((proposal.cluster in self.closed) != proposal.quarantined)
+                (self.closed.add if proposal.quarantined else self.closed.discard)(proposal.cluster)
+            case AddMachines():
+                for spec in proposal.machines:
+                    self.machines[spec.name], self.versions[spec.name] = spec, 0
+                    self.conditions[spec.name] = AS_NEW | dict(proposal.conditions.get(spec.name, {}))
+            case RemoveMachines():
+                for name in proposal.machines:
+                    del self.machines[name], self.versions[name], self.conditions[name]
+                self.closed &= self._clusters().keys()
+
+    def _touch(self, vms: tuple[Placed, ...], tenant: str, outcome: Committed) -> None:
+        """Machines have another version, the tenant has another stamp, or is gone."""
+        machines = {each.machine for each in vms}
+        for name in machines:
+            self.versions[name] += 1
+        assert outcome.versions == {name: self.versions[name] for name in machines}
+        if any(owner == tenant for owner, _, _ in self.vms.values()):
+            assert (tenant, outcome.stamp) not in self.used_stamps, "who knows the tenant as it was could not tell"
+            self.used_stamps.add((tenant, outcome.stamp))
+            self.stamps[tenant] = outcome.stamp
+        else:
+            assert outcome.stamp == 0
+            del self.constraints[tenant]
+            self.stamps.pop(tenant, None)
+
+    # --------------------------------------------------------------------------------------------------- looking back
+
+    def agrees_with(self, ledger: Ledger) -> None:
+        """The ledger says the same, nothing is lost or there twice, and no machine has more than it bears."""
+        assert {name: (row.tenant, row.machine, row.spec) for name, row in ledger.vms.items()} == self.vms
+        assert {name: row.spec for name, row in ledger.machines.items()} == self.machines
+        for name, row in ledger.machines.items():
+            assert self._bears(name)
+            assert row.version == self.versions[name]
+            assert {field: getattr(row, field) for field in AS_NEW} == self.conditions[name]
+        sizes = {name: len(machines) for name, machines in self._clusters().items()}
+        assert {name: row.machines for name, row in ledger.clusters.items()} == sizes
+        assert {name for name, row in ledger.clusters.items() if row.quarantined} == self.closed
+        counts: dict[str, int] = {}
+        for tenant, _, _ in self.vms.values():
+            counts[tenant] = counts.get(tenant, 0) + 1
+        assert {name: (row.constraints, row.stamp, row.vms) for name, row in ledger.tenants.items()} == {
+            name: (self.constraints[name], self.stamps[name], count) for name, count in counts.items()
+        }
+
+
+def _name(outcome: Outcome) -> str:
+    return outcome.reason if isinstance(outcome, Conflict) else type(outcome).__name__.lower()

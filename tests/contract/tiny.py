@@ -1,0 +1,238 @@
+"""A zone of eight machines, small enough that everybody wants the same ones, and proposals about it in few words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from roost.engine.recheck import Recheck as EngineRecheck
+from roost.model.change import Placed
+from roost.model.inventory import Catalogue, MachineSpec, zone_of
+from roost.model.request import UNCONSTRAINED, VM, Constraints
+from roost.model.zone import Generation, Resource, VMType
+from roost.rules.policy import Policy
+from roost.store.contract import (
+    NOTHING,
+    AddMachines,
+    Ask,
+    Bench,
+    Decline,
+    Place,
+    Proposal,
+    Recheck,
+    Record,
+    Release,
+    RemoveMachines,
+    SetCondition,
+    SetQuarantine,
+    Store,
+)
+from roost.store.ledger import Ledger, MachineRow, replayed
+
+CATALOGUE = Catalogue(
+    name="tiny",
+    resources=(Resource("cores", "cores", 1), Resource("memory", "GiB", 1)),
+    bands=("regular", "spot"),
+    generations=(Generation("old", (4, 8)), Generation("new", (6, 6), ("fast",))),
+    vm_types=(
+        VMType("small", "s", {"old": (1, 1), "new": (1, 1)}),
+        VMType("big", "b", {"old": (3, 6), "new": (2, 3)}),
+        VMType("whole", "w", {"old": (4, 8), "new": (6, 6)}),
+        VMType("modern", "m", {"new": (3, 2)}),
+    ),
+    conflicts=(("loud", "shy"), ("single", "single")),
+)
+CAPACITY = {generation.name: generation.capacity for generation in CATALOGUE.generations}
+SMALL, BIG, WHOLE = VM("small"), VM("big"), VM("whole")
+PAIRS = Constraints(max_per_machine=2)
+RULES = Policy.default().rules
+
+
+def machine(name: str, cluster: str = "c1", generation: str = "old", **fields: object) -> MachineSpec:
+    """A machine in a rack of its cluster: odd numbers in one, even ones in another."""
+    number = int(name[1:])
+    values: dict[str, object] = {
+        "name": name,
+        "datacenter": "dc1",
+        "cluster": cluster,
+        "rack": f"{cluster}-r{number % 2}",
+        "generation": generation,
+        "update_domain": number % 3,
+        "features": ("fast",) if generation == "new" else (),
+        "capacity": CAPACITY.get(generation, (4, 8)),
+    }
+    return MachineSpec(**(values | fields))  # type: ignore[arg-type]
+
+
+# Cluster c1 is old: 4 cores and 8 GiB each; c2 is new: 6 and 6.
+MACHINES = (*(machine(f"m{i}") for i in range(1, 5)), *(machine(f"m{i}", "c2", "new") for i in range(5, 9)))
+
+
+def recheck_of(machines: Iterable[MachineSpec]) -> EngineRecheck:
+    """The re-checked validators of the default policy, as an agent has them that knows these machines."""
+    return EngineRecheck(zone_of(CATALOGUE, machines), RULES)
+
+
+# ---------------------------------------------------------------------------------------------------------- proposals
+
+
+def asked(key: str) -> bytes:
+    """What was asked for under a key."""
+    return f'{{"asked":"{key}"}}'.encode()
+
+
+def placed(where: Mapping[str, str], spec: VM = SMALL) -> tuple[Placed, ...]:
+    """VMs of one kind on machines."""
+    return tuple(Placed(vm, spec, on) for vm, on in where.items())
+
+
+def place(
+    key: str,
+    tenant: str,
+    where: Mapping[str, str] | tuple[Placed, ...],
+    spec: VM = SMALL,
+    *,
+    constraints: Constraints = UNCONSTRAINED,
+    stamp: int = 0,
+    seen: Mapping[str, int] = NOTHING,
+    record: Record | None = None,
+    request: bytes | None = None,
+) -> Place:
+    """Put VMs of a tenant on machines."""
+    return Place(
+        key=key,
+        request=asked(key) if request is None else request,
+        record=record or Record(agent="a"),
+        tenant=tenant,
+        constraints=constraints,
+        stamp=stamp,
+        placed=where if isinstance(where, tuple) else placed(where, spec),
+        seen=seen,
+    )
+
+
+def release(
+    key: str,
+    tenant: str,
+    where: Mapping[str, str] | tuple[Placed, ...],
+    spec: VM = SMALL,
+    *,
+    stamp: int | None = None,
+) -> Proposal:
+    """Take VMs of a tenant off machines."""
+    gone = where if isinstance(where, tuple) else placed(where, spec)
+    return Release(key=key, request=asked(key), record=Record(agent="a"), tenant=tenant, released=gone, stamp=stamp)
+
+
+def condition(key: str, name: str, **fields: int) -> Proposal:
+    """Say how a machine is."""
+    return SetCondition(key=key, request=asked(key), record=Record(agent="a"), machine=name, condition=fields)
+
+
+def quarantine(key: str, cluster: str, quarantined: bool = True) -> Proposal:
+    """Close a cluster, or open it."""
+    record = Record(agent="a")
+    return SetQuarantine(key=key, request=asked(key), record=record, cluster=cluster, quarantined=quarantined)
+
+
+def add(key: str, *machines: MachineSpec, conditions: Mapping[str, Mapping[str, int]] = {}) -> Proposal:
+    """Add machines."""
+    record = Record(agent="a")
+    return AddMachines(key=key, request=asked(key), record=record, machines=machines, conditions=conditions)
+
+
+def remove(key: str, *names: str) -> Proposal:
+    """Remove machines."""
+    return RemoveMachines(key=key, request=asked(key), record=Record(agent="a"), machines=names)
+
+
+def decline(key: str, record: Record | None = None) -> Proposal:
+    """Note that a request was refused."""
+    return Decline(key=key, request=asked(key), record=record or Record(agent="a"))
+
+
+def ask(key: str, request: bytes | None = None) -> Proposal:
+    """Only ask what came of a key."""
+    return Ask(key=key, request=asked(key) if request is None else request)
+
+
+# ---------------------------------------------------------------------------------------------------- looking at stores
+
+
+def same(left: Ledger, right: Ledger) -> None:
+    """Two ledgers say the same of the same revision."""
+    assert left.revision == right.revision
+    assert list(left.differences(right)) == []
+
+
+def followed(store: Store, ledger: Ledger, limit: int = 1_000) -> Ledger:
+    """The ledger, brought as far as the feed goes."""
+    while rows := store.changes(ledger.revision, limit).rows:
+        for row in rows:
+            assert row.first <= ledger.revision + 1 <= row.last
+            for entry in row.entries[ledger.revision + 1 - row.first :]:
+                ledger.apply(entry)
+    return ledger
+
+
+def head(store: Store) -> Ledger:
+    """Everything that was committed: what PostgreSQL has not numbered yet is numbered first."""
+    store.changes(2**40)
+    return store.load()
+
+
+def is_sound(store: Store) -> None:
+    """Tables agree with themselves and, unless it was trimmed, with the feed."""
+    early = store.load()
+    assert list(early.check_invariants()) == []
+    feed = store.changes(0, 10_000)
+    late = store.load()
+    assert list(late.check_invariants()) == []
+    if not feed.reload:
+        assert [number for number, _ in feed.after(0)] == list(range(1, late.revision + 1))
+        same(replayed(CATALOGUE, (entry for _, entry in feed.after(0))), late)
+    if not store.changes(early.revision).reload:
+        same(followed(store, early), late)
+
+
+# ------------------------------------------------------------------------------------------------------------ rechecks
+
+
+class AgreeableBench:
+    """Lets everything pass."""
+
+    def place(self, machine: str, vm: VM, tenant: str) -> str | None:
+        """Of course."""
+        return None
+
+    def remove(self, machine: str, vm: VM, tenant: str) -> None:
+        """Of course."""
+
+    def set_condition(self, machine: str, field: str, value: int) -> None:
+        """Of course."""
+
+
+class Agreeable:
+    """A re-check with a bug: it lets everything pass."""
+
+    def bench(self, rows: Sequence[MachineRow]) -> Bench:
+        """One that lets everything pass."""
+        return AgreeableBench()
+
+
+class Meanwhile:
+    """A re-check during which something else happens: after rows were read, before anything is written."""
+
+    def __init__(self, recheck: Recheck, happens: Callable[[], None]) -> None:
+        self.recheck, self.happens, self.times = recheck, happens, 0
+
+    def bench(self, rows: Sequence[MachineRow]) -> Bench:
+        """The usual one, after what happens the first time."""
+        self.times += 1
+        if self.times == 1:
+            self.happens()
+        return self.recheck.bench(rows)
+
+
+def names(outcomes: Iterable[object]) -> list[str]:
+    """What came of proposals, in a word each; of conflicts, the reason."""
+    return [getattr(outcome, "reason", type(outcome).__name__.lower()) for outcome in outcomes]
