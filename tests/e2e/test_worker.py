@@ -197,9 +197,7 @@ def test_everything_that_can_be_asked_for_is_done_once_and_asked_again_is_answer
         for line in EVERY_KIND:
             other = talk.ask(place(line["key"], "somebody", {"type": "A2"}))
             assert other["status"] == "invalid"
-            assert (
-                other["detail"] == f"key: '{line['key']}' was used for another request; use a new key for a new request"
-            )
+            assert f"'{line['key']}' was used for another request; use a new key" in other["detail"]
     assert list(found.differences(ledger(fresh))) == []
 
 
@@ -287,16 +285,13 @@ def test_an_unknown_machine_or_cluster_is_not_said_to_be_the_only_one(answers_to
 
 
 def test_a_line_without_a_key_that_can_be_read_is_answered_all_the_same(fresh: Path) -> None:
-    lines = 'what?\n[1]\n{"key": 7, "do": "release", "tenant": "web"}\n\n   \n' + json.dumps({"key": "k" * 201}) + "\n"
-    done = roost("worker", fresh, lines=lines)
+    done = roost("worker", fresh, lines='what?\n[1]\n{"key": 7, "do": "release", "tenant": "web"}\n\n   \n')
     assert done.returncode == 0
     answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [answer["status"] for answer in answers] == ["invalid"] * 4
-    for answer, words in zip(
-        answers, ("is no JSON object", "is no JSON object", "key: is 7; use a text"), strict=False
-    ):
-        assert answer["key"] == ""
-        assert words in answer["detail"]
+    assert [(answer["key"], answer["status"]) for answer in answers] == [("", "invalid")] * 3
+    assert "line: is no JSON object" in answers[0]["detail"]
+    assert "line: is no JSON object" in answers[1]["detail"]
+    assert answers[2]["detail"] == "key: is 7; use a text"
 
 
 def test_a_key_may_not_be_endless(fresh: Path) -> None:
@@ -450,12 +445,7 @@ UPDATE machines SET vms = vms + 1, owner = 'web' WHERE vms > 0;
 UPDATE machines SET used_0 = used_0 + 1 WHERE name = 'c000-r00-m00';
 UPDATE tenants SET vms = 7;
 """
-FOUND = {
-    "sums": 4,
-    "columns": 1,
-    "tenants": 1,
-    "feed": 3,
-}  # two fields of two machines; a column; a tenant; all but the column
+FOUND = {"sums": 4, "columns": 1, "tenants": 1, "feed": 3}  # two fields of two machines, a column, a tenant
 
 
 def test_sums_that_are_wrong_are_found_and_repaired_if_told_to(store: Path) -> None:
@@ -495,7 +485,7 @@ def test_a_dry_run_goes_with_a_repair(store: Path) -> None:
     assert "goes with --repair" in refusal("audit", store, "--dry-run")
 
 
-# ------------------------------------------------------------------------------------------------------------ explaining
+# ----------------------------------------------------------------------------------------------------------- explaining
 
 
 def test_a_request_that_was_placed_is_explained(store: Path) -> None:
@@ -504,9 +494,7 @@ def test_a_request_that_was_placed_is_explained(store: Path) -> None:
     assert text.startswith(f"D2 for web (VM 0): {machine}: ")
     assert "committed by agent-" in text
     assert json.loads(said("explain", store, "web", "--json"))["decision"]["outcome"] == "committed"
-    assert said("explain", store, "web", "--why-not", "c000-r00-m00").startswith(
-        "c000-r00-m00: VM type not supported\n"
-    )
+    assert "c000-r00-m00: VM type not supported\n" in said("explain", store, "web", "--why-not", "c000-r00-m00")
     assert said("explain", store, "web", "--why-not", machine, "--vm", "1").startswith(f"{machine}: ")
 
 
@@ -527,7 +515,5 @@ def test_a_request_that_was_declined_is_explained(store: Path) -> None:
         (("web", "--policy", "dense"), "policy: it was decided by default"),
     ],
 )
-def test_what_cannot_be_explained_is_refused_with_a_sentence(
-    store: Path, arguments: tuple[str, ...], words: str
-) -> None:
+def test_what_cannot_be_explained_is_refused(store: Path, arguments: tuple[str, ...], words: str) -> None:
     assert words in refusal("explain", store, *arguments)

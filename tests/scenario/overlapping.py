@@ -1,8 +1,8 @@
 """Commits that overlap, on a real PostgreSQL: some are held up in the middle while others go on.
 
 A commit can be held up at two points, without any help from the product:
-- `Database.held_up`: at its very end. It has its number, holds its locks and has written all but its decision.
-- `Gate`: in its very middle. It has its number, holds its locks and has written nothing.
+- `Database.held_up`: at its very end. It has its number, holds its locks and has written all but what its agent saw.
+- `Gate`: in its very middle. It holds its locks, has written nothing, and has no number yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from roost.model.change import Entry, Placed
 from roost.model.inventory import catalogue_of, machine_specs
 from roost.model.request import UNCONSTRAINED, VM, Constraints
 from roost.store import contract
-from roost.store.contract import AddMachines, Committed, Outcome, Place, Proposal, Record, Release
+from roost.store.contract import AddMachines, Committed, Outcome, Place, Proposal, Record, Release, Round
 from roost.store.ledger import Ledger, MachineRow
 from roost.store.postgres import PostgresStore
 from tests.property.zones import STANDARD, ClusterPlan, build, policy
@@ -146,7 +146,8 @@ class Database:
 
         def commit() -> list[Outcome]:
             with closing(PostgresStore(self.url)) as store:
-                return store.commit(group, gate or recheck(), strict=strict)
+                seen = Round(agent=group[0].key, number=1, revision=0)
+                return store.commit(group, gate or recheck(), strict=strict, round_=seen)
 
         return self.run(commit)
 
@@ -158,10 +159,10 @@ class Database:
 
     @contextmanager
     def held_up(self, *keys: str) -> Iterator[None]:
-        """Hold up whoever answers these keys until the block ends: somebody seems to answer them, and then does not."""
+        """Hold up whoever begins with these keys until the block ends: somebody seems to be the same agent."""
         with psycopg.connect(self.url) as other:
             for key in keys:
-                other.execute("INSERT INTO decisions VALUES (%s, 'declined', 0, '', '{}', '[]')", (key,))
+                other.execute("INSERT INTO rounds VALUES (%s, 1, 0, '{}')", (key,))
             try:
                 yield
             finally:

@@ -341,6 +341,8 @@ def _migrate(connection: psycopg.Connection, create: Catalogue | None) -> None:
             try:
                 connection.execute(script, prepare=False)
             except errors.DuplicateTable as error:
+                if create is None:
+                    raise
                 raise InvalidInput("store", f"another program uses the database: {error}", "choose another") from None
             connection.execute("INSERT INTO schema_version VALUES (%s)", (number,))
     if create:
