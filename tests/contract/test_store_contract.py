@@ -523,7 +523,9 @@ def test_who_takes_all_of_a_tenant_must_know_all_of_it(store: Store, recheck: Re
     assert names(store.commit([everything], recheck)) == ["committed"]
 
 
-@pytest.mark.parametrize("fields", [{"traits": {"mood": 1}}, {"isolated": True}, {"colocation": "loud"}])
+@pytest.mark.parametrize(
+    "fields", [{"traits": {"mood": 1}}, {"isolated": True}, {"colocation": "loud"}, {"cluster": "c9"}]
+)
 def test_what_the_rules_no_longer_know_of_can_be_released_all_the_same(store: Store, fields: dict[str, object]) -> None:
     """Two VMs were placed under another policy; under this one, nobody could ask for the second."""
     text = "name: plain\nmachines: {validators: [has_room, evicts_nobody], preferences: [non_empty]}\n"
@@ -618,6 +620,17 @@ def test_a_machine_that_was_emptied_in_the_same_group_can_go(store: Store, reche
     group = [remove("k2", "m1"), release("k3", "t", {"a": "m1"}), remove("k4", "m1")]
     assert names(store.commit(group, recheck)) == ["rejected", "committed", "committed"]
     assert "m1" not in head(store).machines
+
+
+def test_a_zone_keeps_its_last_machine(store: Store, recheck: Recheck) -> None:
+    every = [spec.name for spec in MACHINES]
+    with unchanged(store):
+        (outcome,) = store.commit([remove("k1", *every)], recheck)
+        assert isinstance(outcome, Rejected)
+        assert outcome.error.remedy == "leave at least one"
+    group = [remove("k2", *every[:4]), remove("k3", *every[4:]), remove("k4", *every[5:])]
+    assert names(store.commit(group, recheck)) == ["committed", "rejected", "committed"]
+    assert list(head(store).machines) == ["m5"]
 
 
 def test_a_machine_replaced_within_a_group_is_replaced_or_refused(store: Store, recheck: Recheck) -> None:

@@ -383,7 +383,7 @@ def test_a_second_worker_on_the_same_file_is_refused_while_others_may_look(store
     ("address", "words"),
     [
         ("nowhere.db", "there is no file"),
-        ("text.db", "cannot be used as a store"),
+        ("text.db", "is no store: file is not a database"),
         ("empty.db", "the file holds no zone; make one with `roost store create`"),
         ("mysql://x", "use postgresql://…, or the path of a file"),
         ("postgresql://nobody@/nothing?host=/nowhere", "PostgreSQL cannot be used"),

@@ -41,6 +41,7 @@ from roost.model.change import Placed
 from roost.model.errors import InvalidInput, RoostError, UnknownName
 from roost.model.request import Placement
 from roost.model.rows import MachineState
+from roost.model.zone import MOST_FEATURES
 from roost.store import contract as store
 from roost.store.contract import (
     Committed,
@@ -94,7 +95,8 @@ class Ticket:
     decided: float = 0.0
     not_before: int = 0  # the tenant's stamp that the copy must have before another try
     decision: Decision | None = None
-    problem: str = ""  # why it makes no sense
+    asked: bool = False  # the store was asked whether it was done before, because it made no sense
+    asking: bool = False  # it is being asked just now
 
 
 @dataclass(slots=True)
@@ -224,8 +226,12 @@ class Agent:
                 continue
             try:
                 proposal = self._decide(ticket, number, len(tickets))
-            except RoostError as error:  # unless it was done before, which is why it makes no sense any more
-                ticket.problem = str(error)
+            except RoostError as error:
+                if ticket.asked:
+                    self._answer(ticket, "invalid", str(error))
+                    continue
+                # Unless it was done before, which is why it makes no sense any more, or is news to this copy.
+                ticket.asked = ticket.asking = True
                 proposal = store.Ask(key=ticket.key, request=ticket.request)
             tickets.append(ticket)
             proposals.append(proposal)
@@ -263,7 +269,7 @@ class Agent:
 
     def _decide(self, ticket: Ticket, round_: int, position: int) -> Proposal:
         """What to propose for an operation; raises if it makes no sense."""
-        ticket.started = self._clock()
+        ticket.started, ticket.asking = self._clock(), False
         operation = ticket.operation
         if isinstance(operation, PlaceVMs):
             return self._place(ticket, operation, round_, position)
@@ -277,6 +283,7 @@ class Agent:
         if isinstance(operation, SetCluster):
             return store.SetQuarantine(cluster=operation.cluster, quarantined=operation.quarantined, **common)  # type: ignore[arg-type]
         if isinstance(operation, AddMachines):
+            self._check_features(operation)
             return store.AddMachines(machines=operation.machines, conditions=operation.conditions, **common)  # type: ignore[arg-type]
         return store.RemoveMachines(machines=self._removing(operation), **common)  # type: ignore[arg-type]
 
@@ -344,6 +351,12 @@ class Agent:
         running = [allocator.vms[name] for name in names]
         released = tuple(Placed(vm.name, nameless(vm.vm), machines[vm.machine]) for vm in running)
         return released, None if operation.vms else tenant.stamp
+
+    def _check_features(self, operation: AddMachines) -> None:
+        known = set(self.replica.allocator.zone.features)
+        known.update(feature for machine in operation.machines for feature in machine.features)
+        if len(known) > MOST_FEATURES:
+            raise InvalidInput("add_machines", f"brings the zone to {len(known)} features", f"at most {MOST_FEATURES}")
 
     def _removing(self, operation: RemoveMachines) -> tuple[str, ...]:
         if not operation.cluster:
@@ -429,8 +442,8 @@ class Agent:
         elif isinstance(outcome, Replayed):
             mine = _is_of(outcome, self.name, round_, position)
             self._answer(ticket, "done", placed=outcome.decided.placed, replayed=not mine, took=took)
-        elif ticket.problem:
-            self._answer(ticket, "invalid", ticket.problem, took=took)
+        elif ticket.asking:
+            self._queue.appendleft(ticket)  # and look again: the feed since then comes with this answer
         elif ticket.decision is not None and not ticket.decision.ok:
             failed = ticket.decision.trial.failed_vm
             self._answer(ticket, "declined", f"no machine for VM {failed} of the request", took=took)
@@ -456,7 +469,7 @@ class Agent:
             self._answer(ticket, "conflicts", f"{conflict.detail} ({ticket.retries} retries)")
         else:
             ticket.retries += 1
-            ticket.decision, ticket.problem = None, ""
+            ticket.decision, ticket.asked = None, False
             ticket.not_before = conflict.stamp or 0
             self._queue.appendleft(ticket)
 

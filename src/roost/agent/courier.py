@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from roost.model.errors import RoostError, StoreUnavailable
-from roost.store.contract import Feed, Outcome, Proposal, Recheck, Round, Store
+from roost.store.contract import Ask, Feed, Outcome, Proposal, Recheck, Round, Store
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between attempts to reach the store
 ROWS = 1_000  # of the feed, at once
@@ -160,7 +160,8 @@ class ThreadCourier:
             seconds = self._clock() - started
             feed = None
             try:
-                feed = self._store.changes(self._revision, ROWS)
+                asked = group is not None and any(isinstance(p, Ask) for p in group.proposals)
+                feed = self._store.changes(self._revision, ROWS, patient=asked)
                 if feed.rows:
                     self._revision = feed.rows[-1].last
                 if len(feed.rows) == ROWS:

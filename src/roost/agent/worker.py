@@ -28,8 +28,8 @@ _line = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def parse(line: bytes | str) -> tuple[str, Operation]:
-    """The key and the operation of a line."""
+def parse(line: bytes | str) -> tuple[str, dict[str, Any]]:
+    """The key of a line, and the rest, which says what to do."""
     try:
         given = _line(line)
     except msgspec.DecodeError as error:
@@ -37,8 +37,14 @@ def parse(line: bytes | str) -> tuple[str, Operation]:
     key = given.pop("key", "")
     if not isinstance(key, str):
         raise InvalidInput("key", f"is {key!r}", "use a text")
+    return key, given
+
+
+def operation_of(given: dict[str, Any]) -> Operation:
+    """What to do."""
     try:
-        return key, msgspec.convert(given, Operation)
+        operation: Operation = msgspec.convert(given, Operation)
+        return operation
     except msgspec.ValidationError as error:
         raise InvalidInput("line", str(error), "see `roost worker --help` for what can be asked") from None
 
@@ -74,7 +80,7 @@ def _read(lines: Iterable[bytes], inbox: queue.Queue[bytes | None]) -> None:
 def _submit(agent: Agent, line: bytes, answer: Callable[[Answer], None]) -> None:
     key = ""
     try:
-        key, operation = parse(line)
-        agent.submit(operation, key, answer)
+        key, given = parse(line)
+        agent.submit(operation_of(given), key, answer)
     except InvalidInput as error:
         answer(Answer(key=key, status="invalid", detail=str(error)))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 INT32_MAX = 2**31 - 1
+MOST_FEATURES = 31  # each is a bit of a row
 
 
 class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,8 +110,10 @@ class Zone:
         self.generations, self.vm_types = tuple(generations), tuple(vm_types)
         named = {f for g in generations for f in g.features} | {f for t in vm_types for f in t.requires}
         self.features = tuple(sorted(named | {f for group in groups for f in group.features}))
-        if len(self.features) > 31:
-            raise InvalidInput("features", f"there are {len(self.features)}", "a zone can name at most 31")
+        if len(self.features) > MOST_FEATURES:
+            raise InvalidInput(
+                "features", f"there are {len(self.features)}", f"a zone can name at most {MOST_FEATURES}"
+            )
         self.classes = tuple(sorted({c for pair in conflicts for c in pair}))
         self.conflicts = np.zeros((len(self.classes), len(self.classes)), np.int8)
         for a, b in conflicts:

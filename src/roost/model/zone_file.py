@@ -33,6 +33,7 @@ from roost.model.zone import (
     DEFAULT_BANDS,
     DEFAULT_RESOURCES,
     INT32_MAX,
+    MOST_FEATURES,
     Generation,
     MachineGroup,
     Resource,
@@ -43,7 +44,6 @@ from roost.model.zone import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_FEATURES = 31  # each is a bit of a row
 MOST_GENERATIONS = 127
 STANDARD = "standard"  # in place of generations or VM types: those that come with Roost
 DATACENTER, UPDATE_DOMAINS = "dc1", 20  # unless the file says otherwise

@@ -288,8 +288,11 @@ class Store(Protocol):
     ) -> list[Outcome]:
         """Do what can be done, in order. `strict` refuses what was decided on an outdated machine, though it fits."""
 
-    def changes(self, since: int, limit: int = 1_000) -> Feed:
-        """What was committed after a revision, as far as the feed is numbered; at most `limit` transactions."""
+    def changes(self, since: int, limit: int = 1_000, *, patient: bool = False) -> Feed:
+        """What was committed after a revision, as far as the feed is numbered; at most `limit` transactions.
+
+        `patient`: all that was committed before this call, even if that means to wait for whoever is numbering it.
+        """
 
     def head(self) -> tuple[int, int]:
         """The revision of the last entry of the feed, and of the last that was trimmed away."""

@@ -71,8 +71,9 @@ class MemoryStore:
             self._feed.append(FeedRow(first, ledger.revision, agent, number, lambda: entries))
             self._changed.notify_all()
 
-    def changes(self, since: int, limit: int = 1_000) -> Feed:
-        """What was committed after a revision."""
+    def changes(self, since: int, limit: int = 1_000, *, patient: bool = False) -> Feed:
+        """What was committed after a revision: here, all of it."""
+        del patient
         with self._changed:
             if since < self._trimmed:
                 return Feed((), reload=True)

@@ -75,7 +75,7 @@ class PostgresStore:
     def load(self) -> Ledger:
         """Everything, as of one revision."""
         with self._using("_reader", self._reading) as connection:
-            connection.execute(SQL["number_changes"])
+            connection.execute(SQL["number_changes"], (True,))
         with self._using("_reader", self._reading) as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             return self._read_ledger(connection)
@@ -197,11 +197,11 @@ class PostgresStore:
 
     # ---------------------------------------------------------------------------------------------- the feed
 
-    def changes(self, since: int, limit: int = 1_000) -> Feed:
+    def changes(self, since: int, limit: int = 1_000, *, patient: bool = False) -> Feed:
         """What was committed after a revision, as far as the feed is numbered."""
         with self._using("_reader", self._reading) as connection:
             with connection.pipeline():
-                connection.execute(SQL["number_changes"])
+                connection.execute(SQL["number_changes"], (patient,))
                 rows = connection.execute(SQL["changes"], (since, limit))
                 head = connection.execute(SQL["head"])  # after the rows: what was trimmed meanwhile shows here
             _, trimmed = _only(head)
@@ -218,7 +218,7 @@ class PostgresStore:
         """Sleep until somebody numbers changes, or the time is up."""
         with self._using("_listener", self._listening) as connection:
             connection.execute(f"LISTEN {CHANNEL}")
-            connection.execute(SQL["number_changes"])
+            connection.execute(SQL["number_changes"], (False,))
             last, _ = _only(connection.execute(SQL["head"]))
             if last > since:
                 return True
@@ -266,7 +266,7 @@ class PostgresStore:
         """Overwrite what rows say they add up to, while nobody else writes, and make every follower reload."""
         with self._using("_writer", self._writing) as connection, _checked(), connection.transaction():
             connection.execute(SQL["lock_tables"])
-            connection.execute(SQL["number_changes"])
+            connection.execute(SQL["number_changes"], (True,))
             ledger = self._read_ledger(connection)
             mending = mend(ledger)
             rows = {row.spec.name: row for row in mending.machines}

@@ -369,6 +369,8 @@ class _Desk:
                 raise InvalidInput(f"machine {name}", "was added in the same transaction", "remove it later")
         if not proposal.machines or len(set(proposal.machines)) < len(proposal.machines):
             raise InvalidInput("machines", "are none, or repeat themselves", "name each once")
+        if sum(cluster.machines for cluster in facts.clusters.values()) == len(proposal.machines):
+            raise InvalidInput("machines", "are all that the zone has", "leave at least one")
         specs, changes, reopened = [], [], []
         versions: dict[str, int] = {}
         for name in proposal.machines:

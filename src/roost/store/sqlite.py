@@ -180,8 +180,9 @@ class SqliteStore:
 
     # ---------------------------------------------------------------------------------------------- the feed
 
-    def changes(self, since: int, limit: int = 1_000) -> Feed:
-        """What was committed after a revision."""
+    def changes(self, since: int, limit: int = 1_000, *, patient: bool = False) -> Feed:
+        """What was committed after a revision: here, all of it."""
+        del patient
         if self._lock_file and since >= self._last:  # nobody else writes
             return Feed(())
         with self._snapshot() as connection:

@@ -82,7 +82,7 @@ CREATE TABLE inbox (
 -- Stamps of tenants: a transaction has as many as it may have proposals.
 CREATE SEQUENCE stamps INCREMENT BY 1024 START WITH 1024;
 
-CREATE FUNCTION number_changes() RETURNS BIGINT LANGUAGE plpgsql AS $$
+CREATE FUNCTION number_changes(patient BOOLEAN) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE
     head BIGINT;
     total BIGINT;
@@ -92,7 +92,11 @@ BEGIN
         RETURN 0;
     END IF;
     -- Whoever holds this row is numbering; what it leaves is for the next one.
-    SELECT last INTO head FROM zone FOR UPDATE SKIP LOCKED;
+    IF patient THEN
+        SELECT last INTO head FROM zone FOR UPDATE;
+    ELSE
+        SELECT last INTO head FROM zone FOR UPDATE SKIP LOCKED;
+    END IF;
     IF NOT FOUND THEN
         RETURN 0;
     END IF;

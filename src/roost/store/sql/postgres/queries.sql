@@ -139,8 +139,8 @@ INSERT INTO inbox (agent, round, count, entries) VALUES (%s, %s, %s, %s)
 SELECT entries FROM inbox ORDER BY number
 
 -- name: number_changes
--- Give committed entries their revisions, unless somebody is just doing that.
-SELECT number_changes()
+-- Give committed entries their revisions; if somebody is just doing that, leave it to them, or be patient.
+SELECT number_changes(%s)
 
 -- name: changes
 -- What follows a revision.
