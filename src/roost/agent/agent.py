@@ -160,8 +160,10 @@ class Agent:
         """Queue an operation. The same key is never done twice; one is made up when empty."""
         if not isinstance(key, str) or len(key) > 200:
             raise InvalidInput("key", f"is {key!r}", "use a text of up to 200 characters")
-        key = key or uuid.uuid4().hex
-        ticket = Ticket(key, operation, _encode(operation), self._clock(), done)
+        key, request = key or uuid.uuid4().hex, _encode(operation)
+        if "\0" in key or b"\\u0000" in request:
+            raise InvalidInput("operation", "has a NUL character in a text", "leave it out")
+        ticket = Ticket(key, operation, request, self._clock(), done)
         self._queue.append(ticket)
         return ticket
 

@@ -6,7 +6,6 @@ VMs that ask for the same thing share one shape; shapes are what evaluations are
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -67,13 +66,13 @@ class Shapes:
         return shape
 
     def of_running(self, vm: VM, tenant: int) -> Shape:
-        """The shape of a VM that runs, whoever placed it: traits that these rules do not know are left out."""
+        """The shape of a VM that runs, whoever placed it: what it holds, not what it asked of its machine."""
         key = self._key(vm, tenant)
         if (shape := self._known.get(key) or self._running.get(key)) is None:
             if len(self._running) >= MOST_KNOWN:
                 self._running.clear()
-            heeded = {trait: value for trait, value in vm.traits.items() if trait in self.rules.own_traits}
-            plain = msgspec.structs.replace(vm, traits=heeded) if heeded != vm.traits else vm
+            traits = {trait: value for trait, value in vm.traits.items() if trait in self.rules.own_traits}
+            plain = VM(vm.type, "", vm.priority, vm.isolated, vm.colocation, traits=traits)
             shape = self._running[key] = self._build(self._values(plain, tenant if vm.isolated else 0, "vm"))
         return shape
 

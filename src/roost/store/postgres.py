@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -23,6 +23,7 @@ DIALECT = "postgres"
 SQL = queries(DIALECT)
 CHANNEL = "roost_changes"
 MIGRATING = 7_665_115  # the advisory lock of whoever changes the schema
+PATIENCE_MS = 1_000  # with whoever is numbering changes, when a zone is loaded
 ATTEMPTS = 10  # at a transaction that another one got in the way of
 SESSION = {
     "application_name": "roost",
@@ -74,8 +75,10 @@ class PostgresStore:
 
     def load(self) -> Ledger:
         """Everything, as of one revision."""
-        with self._using("_reader", self._reading) as connection:
-            connection.execute(SQL["number_changes"], (True,))
+        with self._using("_reader", self._reading) as connection, suppress(errors.LockNotAvailable):
+            with connection.transaction():  # better all of it; but if somebody takes too long, what has no number waits
+                connection.execute(f"SET LOCAL lock_timeout = {PATIENCE_MS}")
+                connection.execute(SQL["number_changes"], (True,))
         with self._using("_reader", self._reading) as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             return self._read_ledger(connection)

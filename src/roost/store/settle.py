@@ -257,6 +257,7 @@ class _Desk:
         versions: dict[str, int] = {}
         for each in proposal.released:
             self.bench.remove(each.machine, each.spec, tenant)
+        for each in proposal.released:
             self.accounts.put(self._touch(each.machine, versions), each.spec, tenant, -1)
             del facts.vms[each.vm]
             if each.vm not in self.result.vms:
