@@ -75,10 +75,11 @@ class PostgresStore:
 
     def load(self) -> Ledger:
         """Everything, as of one revision."""
-        with self._using("_reader", self._reading) as connection, suppress(errors.LockNotAvailable):
-            with connection.transaction():  # better all of it; but if somebody takes too long, what has no number waits
-                connection.execute(f"SET LOCAL lock_timeout = {PATIENCE_MS}")
-                connection.execute(SQL["number_changes"], (True,))
+        # Better all of it; but if whoever is numbering takes too long, what has no revision yet is left out.
+        late = suppress(errors.LockNotAvailable)
+        with self._using("_reader", self._reading) as connection, late, connection.transaction():
+            connection.execute(f"SET LOCAL lock_timeout = {PATIENCE_MS}")
+            connection.execute(SQL["number_changes"], (True,))
         with self._using("_reader", self._reading) as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             return self._read_ledger(connection)
