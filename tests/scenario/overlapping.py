@@ -27,8 +27,13 @@ from roost.store.postgres import PostgresStore
 from tests.property.zones import STANDARD, ClusterPlan, build, policy
 
 PATIENCE = 30.0  # seconds to wait for what should happen at once
-# What would wait for ever fails instead.
-IMPATIENCE = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = 20000', current_database()); END $$"
+# What would wait for ever fails, and so does a deadlock: nobody finds it in time and tries again.
+IMPATIENCE = """
+DO $$ BEGIN
+    EXECUTE format('ALTER DATABASE %I SET lock_timeout = 20000', current_database());
+    EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 60000', current_database());
+END $$
+"""
 ZONE = build(STANDARD, (ClusterPlan(0, 0, (6,)),))  # six machines of ten cores each
 MACHINES = ZONE.machine_names
 CATALOGUE = catalogue_of(ZONE)

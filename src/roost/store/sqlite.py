@@ -21,6 +21,7 @@ from roost.store.sql_text import latest, migrations, queries
 
 DIALECT = "sqlite"
 SQL = queries(DIALECT)
+CHECKPOINT_PAGES = 20_000  # of 4 KiB in the log, before they are written to their places
 BUSY_SECONDS = 10.0  # to wait for another connection, such as a reader's
 
 
@@ -59,6 +60,7 @@ class SqliteStore:
         )  # fmt: skip
         if not read_only:
             connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         connection.execute("PRAGMA synchronous = FULL")  # durable before acknowledged
         connection.execute("PRAGMA cache_size = -65536")  # 64 MiB
         return connection

@@ -29,7 +29,7 @@ LOCK TABLE zone, machines, clusters, tenants, vms, inbox IN EXCLUSIVE MODE
 -- name: lock_machines
 -- The machines of a list of names, locked in the order of their names.
 SELECT spec, used, classes, vms, owner, state, health, failures, versions_behind, version
-FROM machines WHERE name = ANY(%s) ORDER BY name FOR UPDATE
+FROM machines WHERE name = ANY(%b) ORDER BY name FOR UPDATE
 
 -- name: all_machines
 -- Every machine.
@@ -46,8 +46,8 @@ INSERT INTO machines (
     capacity_0, capacity_1, capacity_2, capacity_3, capacity_4, capacity_5, capacity_6, capacity_7, used_0, used_1, used_2, used_3, used_4, used_5, used_6, used_7,
     used, classes, vms, owner, state, health, failures, versions_behind, version, spec, name
 ) SELECT * FROM unnest(
-    %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[],
-    %s::text[], %s::text[], %s::int[], %s::text[], %s::int[], %s::int[], %s::int[], %s::int[], %s::bigint[], %s::text[], %s::text[]
+    %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[],
+    %b::text[], %b::text[], %b::int[], %b::text[], %b::int[], %b::int[], %b::int[], %b::int[], %b::bigint[], %b::text[], %b::text[]
 )
 
 -- name: set_machines
@@ -56,15 +56,15 @@ UPDATE machines AS m SET
     used_0 = d.used_0, used_1 = d.used_1, used_2 = d.used_2, used_3 = d.used_3, used_4 = d.used_4, used_5 = d.used_5, used_6 = d.used_6, used_7 = d.used_7,
     used = d.used, classes = d.classes, vms = d.vms, owner = d.owner, state = d.state, health = d.health, failures = d.failures, versions_behind = d.versions_behind, version = d.version
 FROM unnest(
-    %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[],
-    %s::text[], %s::text[], %s::int[], %s::text[], %s::int[], %s::int[], %s::int[], %s::int[], %s::bigint[], %s::text[]
+    %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[],
+    %b::text[], %b::text[], %b::int[], %b::text[], %b::int[], %b::int[], %b::int[], %b::int[], %b::bigint[], %b::text[]
 ) AS d (used_0, used_1, used_2, used_3, used_4, used_5, used_6, used_7,
     used, classes, vms, owner, state, health, failures, versions_behind, version, name)
 WHERE m.name = d.name
 
 -- name: remove_machines
 -- Machines are no more.
-DELETE FROM machines WHERE name = ANY(%s)
+DELETE FROM machines WHERE name = ANY(%b)
 
 -- name: lock_clusters
 -- Whoever changes clusters, or the machines they have, does so alone.
@@ -77,18 +77,18 @@ SELECT name, datacenter, generation, machines, quarantined FROM clusters
 -- name: set_clusters
 -- Clusters begin, have other machines, or are quarantined or not.
 INSERT INTO clusters (name, datacenter, generation, machines, quarantined)
-SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::int[], %s::boolean[])
+SELECT * FROM unnest(%b::text[], %b::text[], %b::text[], %b::int[], %b::boolean[])
 ON CONFLICT (name) DO UPDATE SET
     datacenter = excluded.datacenter, generation = excluded.generation,
     machines = excluded.machines, quarantined = excluded.quarantined
 
 -- name: remove_clusters
 -- Clusters are no more.
-DELETE FROM clusters WHERE name = ANY(%s)
+DELETE FROM clusters WHERE name = ANY(%b)
 
 -- name: lock_tenants
 -- The tenants of a list of names, locked in the order of their names.
-SELECT name, constraints, stamp, vms FROM tenants WHERE name = ANY(%s) ORDER BY name FOR UPDATE
+SELECT name, constraints, stamp, vms FROM tenants WHERE name = ANY(%b) ORDER BY name FOR UPDATE
 
 -- name: all_tenants
 -- Every tenant.
@@ -97,21 +97,21 @@ SELECT name, constraints, stamp, vms FROM tenants
 -- name: add_tenants
 -- Tenants begin; two transactions cannot begin the same one.
 INSERT INTO tenants (name, constraints, stamp, vms)
-SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::int[])
+SELECT * FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::int[])
 
 -- name: set_tenants
 -- Tenants have other VMs.
 UPDATE tenants AS t SET constraints = d.constraints, stamp = d.stamp, vms = d.vms
-FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::int[]) AS d (name, constraints, stamp, vms)
+FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::int[]) AS d (name, constraints, stamp, vms)
 WHERE t.name = d.name
 
 -- name: remove_tenants
 -- Tenants have no VMs any more.
-DELETE FROM tenants WHERE name = ANY(%s)
+DELETE FROM tenants WHERE name = ANY(%b)
 
 -- name: vms
 -- The VMs of a list of names.
-SELECT name, tenant, machine, spec FROM vms WHERE name = ANY(%s)
+SELECT name, tenant, machine, spec FROM vms WHERE name = ANY(%b)
 
 -- name: all_vms
 -- Every VM.
@@ -120,11 +120,11 @@ SELECT name, tenant, machine, spec FROM vms
 -- name: add_vms
 -- VMs run.
 INSERT INTO vms (name, tenant, machine, spec)
-SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[])
+SELECT * FROM unnest(%b::text[], %b::text[], %b::text[], %b::text[])
 
 -- name: remove_vms
 -- VMs run no more.
-DELETE FROM vms WHERE name = ANY(%s)
+DELETE FROM vms WHERE name = ANY(%b)
 
 -- name: next_stamps
 -- Stamps for the tenants of a transaction.
@@ -164,7 +164,7 @@ DELETE FROM decisions WHERE decided < %s
 
 -- name: decisions
 -- What came of the keys of a list.
-SELECT key, outcome, request, record, placed FROM decisions WHERE key = ANY(%s)
+SELECT key, outcome, request, record, placed FROM decisions WHERE key = ANY(%b)
 
 -- name: latest_decisions
 -- The latest decisions.
@@ -172,12 +172,12 @@ SELECT key, outcome, request, record, placed FROM decisions ORDER BY decided DES
 
 -- name: reconsider
 -- What was declined is decided anew.
-DELETE FROM decisions WHERE key = ANY(%s) AND outcome = 'declined'
+DELETE FROM decisions WHERE key = ANY(%b) AND outcome = 'declined'
 
 -- name: decide
 -- What came of keys; two transactions cannot answer the same one.
 INSERT INTO decisions (key, outcome, decided, request, record, placed)
-SELECT * FROM unnest(%s::text[], %s::text[], %s::double precision[], %s::text[], %s::text[], %s::text[])
+SELECT * FROM unnest(%b::text[], %b::text[], %b::double precision[], %b::text[], %b::text[], %b::text[])
 
 -- name: add_round
 -- What an agent saw.
