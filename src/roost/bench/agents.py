@@ -38,8 +38,9 @@ FOREVER = 1e9  # seconds
 QUEUE = 256  # requests offered to an agent at a time
 CLIENTS = 32  # the same where several agents share a zone
 CROWDED = 1_000  # machines that several agents share
-CROWDED_FULL = 0.9  # of their cores, before the contest
-CROWD_TYPES = ("D1", "D2", "D3", "D4", "A2", "A4")
+CROWDED_FULL = 0.85  # of their cores, before the contest
+# What they are asked for: VMs of 1, 2, 4, 8 and 16 cores, as often as in Protean's Table 3 (zone 1).
+CROWD_TYPES = {"D1": 17.1, "D2": 37.4, "D3": 32.0, "D4": 8.9, "D14": 4.3}
 
 
 @dataclass(frozen=True)
@@ -234,8 +235,12 @@ def _fill(store: Store, agents: int) -> None:
     draw, numbers = random.Random(1), count()
     while agent.replica.allocator.usage().utilisation < CROWDED_FULL:
         names = (f"a{n % agents}-{n}" for n in islice(numbers, 100))
-        _drive(agent, (PlaceVMs(Request(name, (VM(draw.choice(CROWD_TYPES)),))) for name in names), FOREVER)
+        _drive(agent, (PlaceVMs(Request(name, (_some_vm(draw),))) for name in names), FOREVER)
     agent.close()
+
+
+def _some_vm(draw: random.Random) -> VM:
+    return VM(draw.choices(list(CROWD_TYPES), list(CROWD_TYPES.values()))[0])
 
 
 def _contend(url: str, number: int, contest: Contest, seconds: float, barrier: Any, results: Any) -> None:
@@ -255,7 +260,7 @@ def _contend(url: str, number: int, contest: Contest, seconds: float, barrier: A
                 yield ReleaseVMs(tenants.pop())
             name = f"a{number}-new-{n}"
             fresh.append(name)
-            yield PlaceVMs(Request(name, (VM(draw.choice(CROWD_TYPES)),)))
+            yield PlaceVMs(Request(name, (_some_vm(draw),)))
             if n % 50 == 49:  # what was placed may be released again
                 running = agent.replica.allocator.tenants
                 again = [name for name in fresh[:-64] if name in running]
