@@ -1,0 +1,38 @@
+"""Conflict avoidance: as often as commits are lost, an agent draws among many."""
+
+import pytest
+
+from roost.agent.avoidance import Avoidance
+from roost.model.errors import InvalidInput
+
+
+def test_without_conflicts_only_the_best_is_good_enough() -> None:
+    avoidance = Avoidance(top=100, window=50)
+    for _ in range(200):
+        avoidance.note(conflict=False)
+    assert avoidance.ratio == 0.0
+    assert {avoidance.draw() for _ in range(1_000)} == {1}
+
+
+def test_the_chance_is_the_share_of_conflicts_in_the_window() -> None:
+    avoidance = Avoidance(top=100, window=50, seed=1)
+    for i in range(500):
+        avoidance.note(conflict=i % 5 == 0)
+    assert avoidance.ratio == pytest.approx(0.2)
+    drawn = [avoidance.draw() for _ in range(20_000)]
+    assert set(drawn) == {1, 100}
+    assert drawn.count(100) / len(drawn) == pytest.approx(0.2, abs=0.015)
+
+
+def test_what_left_the_window_is_forgotten() -> None:
+    avoidance = Avoidance(window=50)
+    for conflict in (True, False):
+        for _ in range(50):
+            avoidance.note(conflict)
+    assert avoidance.ratio == 0.0
+
+
+def test_only_sensible_settings_are_taken() -> None:
+    for top, window in ((0, 50), (1_001, 50), (100, 0)):
+        with pytest.raises(InvalidInput):
+            Avoidance(top=top, window=window)
