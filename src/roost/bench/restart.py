@@ -21,7 +21,7 @@ from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
 from roost.store.contract import LARGEST_GROUP, Committed, Place, Record, Store
-from roost.wiring import open_store
+from roost.wiring import open_store, settle_memory
 
 Progress = Callable[[str, float], None]
 
@@ -64,6 +64,7 @@ def _restart(kind: str, url: str, zone: Zone, vms: int, changes: int, progress: 
     started = time.perf_counter()
     replica = Replica(store.load(), policy)
     loaded = time.perf_counter() - started
+    settle_memory()  # as a worker does
     _place(store, recheck, stock, changes, 1, lambda share: progress(f"changing {kind}", share))
     started = time.perf_counter()
     while rows := store.changes(replica.revision).rows:
