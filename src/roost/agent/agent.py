@@ -38,7 +38,7 @@ from roost.engine.recheck import Recheck
 from roost.engine.ruleset import RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.model.change import Placed
-from roost.model.errors import InvalidInput, RoostError, UnknownName
+from roost.model.errors import InvalidInput, RoostError, StoreUnavailable, UnknownName
 from roost.model.request import Placement
 from roost.model.rows import MachineState
 from roost.model.zone import MOST_FEATURES
@@ -190,7 +190,7 @@ class Agent:
     def step(self, wait: float = 0.0) -> bool:
         """One turn: take in answers and news, then decide a round. Waits up to `wait` s if there is nothing to do."""
         full = len(self._rounds) >= self.settings.pipeline
-        blocked = full or not self._queue
+        blocked = full or self._outdated or not self._queue
         deliveries = self.courier.receive(wait if blocked else 0.0)
         for delivery in deliveries:
             self._take_in(delivery)
@@ -395,7 +395,10 @@ class Agent:
 
     def _reload(self) -> None:
         """Begin with a fresh copy: the feed was trimmed, or the zone has other machines."""
-        self._load()
+        try:
+            self._load()
+        except StoreUnavailable:
+            return  # try again at the next step
         self._outdated = False
         self.counters.reloads += 1
         for number in list(self._unfed):

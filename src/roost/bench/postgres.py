@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import pwd
+import select
 import shutil
 import signal
 import subprocess
@@ -95,8 +96,17 @@ class ThrowawayPostgres:
     def kill(self) -> None:
         """End every process of the server at once, as a power cut would."""
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            postmaster = self._process.pid
+            os.kill(postmaster, signal.SIGSTOP)  # it has no more children from now on, and buries none
+            children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+            handles = [os.pidfd_open(int(child)) for child in children]
+            for handle in handles:  # each leads a group of its own
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+            self._process.kill()
             self._process.wait()
+            for handle in handles:
+                select.select([handle], [], [])  # until it has ended: a new server refuses to start before
+                os.close(handle)
             self._process = None
 
     def pgbench(self, database: str, script: Path, seconds: float, clients: int = 1) -> float:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
 from roost.cli.output import STORE, errors, find_policy
+
+
+def lines_of(file: int) -> Iterator[bytes]:
+    """The lines of an open file. Not through sys.stdin: the interpreter aborts if it ends while a thread reads it."""
+    rest = b""
+    while more := os.read(file, 65_536):
+        *lines, rest = (rest + more).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
 
 
 def worker(
@@ -56,7 +68,7 @@ def worker(
             output.flush()
 
         try:
-            serve(agent, sys.stdin.buffer, write)
+            serve(agent, lines_of(0), write)
         finally:
             agent.close()
     finally:
