@@ -120,6 +120,8 @@ class Allocator:
             return self._decision(request, tenant, trial, (), before)
         self.tenants.setdefault(request.tenant, tenant)
         tenant.created = numbers
+        if any(vm.isolated for vm in request.vms):
+            self.numbers.give(request.tenant)
         machine_names = self.zone.machine_names
         by_vm: list[Placement | None] = [None] * len(names)
         for i, machine in zip(trial.order, trial.machines, strict=True):
@@ -134,7 +136,7 @@ class Allocator:
 
     def shape(self, vm: VM, tenant: str, where: str = "vm") -> Shape:
         """What a VM of a tenant asks for. Names that the zone does not know are refused."""
-        return self.shapes.of(vm, self.numbers[tenant] if vm.isolated else 0, where)
+        return self.shapes.of(vm, self.numbers.peek(tenant) if vm.isolated else 0, where)
 
     def running_shape(self, vm: VM, tenant: str) -> Shape:
         """What a VM that runs has, whoever placed it."""
@@ -272,7 +274,7 @@ class Allocator:
 
     def _number(self, request: Request) -> int:
         """The tenant's number, if it matters."""
-        return self.numbers[request.tenant] if any(vm.isolated for vm in request.vms) else 0
+        return self.numbers.peek(request.tenant) if any(vm.isolated for vm in request.vms) else 0
 
     def _past(self, decision: Decision) -> View:
         if not self.view.reaches(decision.before):

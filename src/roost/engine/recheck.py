@@ -51,11 +51,19 @@ class TenantNumbers:
         self._last = 0
 
     def __getitem__(self, tenant: str) -> int:
+        return self.give(tenant)
+
+    def give(self, tenant: str) -> int:
+        """A tenant's number; it gets one if it has none."""
         number = self._numbers.get(tenant)
         if number is None:
             self._last += 1
             number = self._numbers[tenant] = self._last
         return number
+
+    def peek(self, tenant: str) -> int:
+        """A tenant's number, or the one it would get."""
+        return self._numbers.get(tenant, self._last + 1)
 
     def __len__(self) -> int:
         return len(self._numbers)
