@@ -80,7 +80,7 @@ class TenantNumbers:
 
 
 def rows_of(zone: Zone, holdings: Sequence[Holding], numbers: TenantNumbers) -> NDArray[np.void]:
-    """Machine rows as rules read them, from what an authority holds. A machine that the zone lacks is never ready."""
+    """Machine rows as rules read them, from what an authority holds; of a machine that the zone lacks, nonsense."""
     index = zone.machine_index
     at = [index.get(holding.spec.name, -1) for holding in holdings]
     rows = zone.machines[at] if len(at) else zone.machines[:0].copy()
