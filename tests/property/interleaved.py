@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+import msgspec
+
 from roost.agent.agent import Agent, AgentSettings, Ticket
 from roost.agent.courier import Delivery, Group
 from roost.agent.operation import Operation, PlaceVMs, ReleaseVMs, SetCluster, SetMachine
@@ -105,7 +107,7 @@ class Company:
         limits = None
         if size > 1 and draw.random() < 0.5:
             limits = Constraints(min_fault_domains=2, max_per_machine=1)
-        named = [named_as(vm, f"mine {number % 7}")] if draw.random() < 0.1 else []
+        named = [msgspec.structs.replace(vm, name=f"mine {number % 7}")] if draw.random() < 0.1 else []
         return Request(self.tenants[-1], (*named, *(vm,) * size), limits)
 
     def work(self, agent: int, explain: bool = False) -> None:
@@ -160,12 +162,6 @@ class Company:
             assert recall(self.store, key, lambda _: self.policy).explanation == then
             checked += 1
         return checked
-
-
-def named_as(vm: VM, name: str) -> VM:
-    """The same VM by a name of the client's."""
-    fields = {field: getattr(vm, field) for field in vm.__struct_fields__}
-    return VM(**{**fields, "name": name})
 
 
 def replayed(actions: Sequence[tuple[str, int]], company: Company) -> None:

@@ -16,6 +16,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 import msgspec
 
@@ -99,6 +100,14 @@ class Ticket:
     asking: bool = False  # it is being asked just now
 
 
+class _Common(TypedDict):
+    """What every proposal says."""
+
+    key: str
+    request: bytes
+    record: Record
+
+
 @dataclass(slots=True)
 class Counters:
     """What an agent did since it began."""
@@ -134,6 +143,7 @@ class Agent:
         """`name` must be this agent's alone, also over restarts; made up when empty."""
         self.store, self.courier, self.policy, self.seed = store_, courier, policy, seed
         self.name = name or f"agent-{uuid.uuid4().hex[:12]}"
+        self._recorded_policy = f"{policy.name} {policy.digest}"
         self.settings = settings or AgentSettings()
         self._limits, self._clock, self._now = limits, clock, now
         self.avoidance = Avoidance(self.settings.top, self.settings.window, seed)
@@ -209,14 +219,7 @@ class Agent:
         """Decide what is queued, up to a group, and send it off."""
         self._number += 1
         replica, number = self.replica, self._number
-        seen = Round(
-            agent=self.name,
-            number=number,
-            revision=replica.revision,
-            seed=self.seed,
-            ahead=replica.beyond(),
-            adopted=replica.adopted_rows(),
-        )
+        beyond, adopted = replica.beyond(), replica.adopted_rows()
         ahead = replica.ahead[number] = RoundAhead()
         tickets: list[Ticket] = []
         proposals: list[Proposal] = []
@@ -248,7 +251,15 @@ class Agent:
         placed = tuple((p.tenant, p.placed) if isinstance(p, store.Place) else ("", ()) for p in proposals)
         self.counters.rounds += 1
         self._rounds[number] = tickets
-        seen = msgspec.structs.replace(seen, placed=placed)
+        seen = Round(
+            agent=self.name,
+            number=number,
+            revision=replica.revision,
+            seed=self.seed,
+            ahead=beyond,
+            adopted=adopted,
+            placed=placed,
+        )
         self.courier.send(Group(seen, proposals, self.recheck, self.settings.strict))
         return True
 
@@ -276,18 +287,18 @@ class Agent:
         if isinstance(operation, PlaceVMs):
             return self._place(ticket, operation, round_, position)
         record = self._record(ticket, round_, position)
-        common = {"key": ticket.key, "request": ticket.request, "record": record}
+        common: _Common = {"key": ticket.key, "request": ticket.request, "record": record}
         if isinstance(operation, ReleaseVMs):
             released, stamp = self._releasing(operation)
-            return store.Release(tenant=operation.tenant, released=released, stamp=stamp, **common)  # type: ignore[arg-type]
+            return store.Release(tenant=operation.tenant, released=released, stamp=stamp, **common)
         if isinstance(operation, SetMachine):
-            return store.SetCondition(machine=operation.machine, condition=_condition(operation), **common)  # type: ignore[arg-type]
+            return store.SetCondition(machine=operation.machine, condition=_condition(operation), **common)
         if isinstance(operation, SetCluster):
-            return store.SetQuarantine(cluster=operation.cluster, quarantined=operation.quarantined, **common)  # type: ignore[arg-type]
+            return store.SetQuarantine(cluster=operation.cluster, quarantined=operation.quarantined, **common)
         if isinstance(operation, AddMachines):
             self._check_features(operation)
-            return store.AddMachines(machines=operation.machines, conditions=operation.conditions, **common)  # type: ignore[arg-type]
-        return store.RemoveMachines(machines=self._removing(operation), **common)  # type: ignore[arg-type]
+            return store.AddMachines(machines=operation.machines, conditions=operation.conditions, **common)
+        return store.RemoveMachines(machines=self._removing(operation), **common)
 
     def _place(self, ticket: Ticket, operation: PlaceVMs, round_: int, position: int) -> Proposal:
         replica, request = self.replica, operation.request
@@ -302,7 +313,7 @@ class Agent:
             round=round_,
             position=position,
             at=self._now(),
-            policy=f"{self.policy.name} {getattr(self.policy, 'digest', '')}".rstrip(),
+            policy=self._recorded_policy,
             retries=ticket.retries,
             hits=trial.hits,
             updated=trial.updated,
@@ -350,7 +361,7 @@ class Agent:
             if name not in tenant.vms:
                 raise UnknownName(f"vms[{i}]", f"VM of tenant {operation.tenant}", name, tenant.vms)
         machines = allocator.zone.machine_names
-        running = [allocator.vms[name] for name in names]
+        running = [tenant.vms[name] for name in names]
         released = tuple(Placed(vm.name, nameless(vm.vm), machines[vm.machine]) for vm in running)
         return released, None if operation.vms else tenant.stamp
 

@@ -83,9 +83,9 @@ def rows_of(zone: Zone, holdings: Sequence[Holding], numbers: TenantNumbers) -> 
     """Machine rows as rules read them, from what an authority holds; of a machine that the zone lacks, nonsense."""
     index = zone.machine_index
     at = [index.get(holding.spec.name, -1) for holding in holdings]
-    rows = zone.machines[at] if len(at) else zone.machines[:0].copy()
-    if not len(at):
-        return rows
+    if not at:
+        return zone.machines[:0].copy()
+    rows = zone.machines[at]
     bands, resources = rows["free"].shape[1:]
     used = np.array([holding.used for holding in holdings], np.int32).reshape(-1, bands, resources)
     rows["capacity"] = [holding.spec.capacity for holding in holdings]

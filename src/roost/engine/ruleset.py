@@ -173,6 +173,10 @@ class RulePolicy(Protocol):
         """What people call it."""
 
     @property
+    def digest(self) -> str:
+        """Another one for every change of it."""
+
+    @property
     def rules(self) -> RuleSet:
         """Its rules, in order."""
 

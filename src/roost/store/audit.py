@@ -25,7 +25,6 @@ class Report(msgspec.Struct, frozen=True):
     vms: int
     replayed_from: int  # 0: the feed was replayed from the very beginning
     findings: tuple[Finding, ...]
-    repaired: int = 0
 
     @property
     def clean(self) -> bool:

@@ -11,7 +11,7 @@ from roost.model.change import ENTRIES, Placed
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import VM, Constraints
-from roost.store.contract import MOST_RESOURCES, Decided, FeedRow, Record, Round, encode
+from roost.store.contract import MOST_RESOURCES, Decided, FeedRow, Record, Round
 from roost.store.ledger import ClusterRow, MachineRow, TenantRow, VMRow
 
 _numbers = msgspec.json.Decoder(list[int]).decode
@@ -22,6 +22,11 @@ _record = msgspec.json.Decoder(Record).decode
 _placed = msgspec.json.Decoder(tuple[Placed, ...]).decode
 _catalogue = msgspec.json.Decoder(Catalogue).decode
 _round = msgspec.json.Decoder(Round).decode
+
+
+def encode(value: Any) -> str:
+    """A value as JSON text, as the tables keep it."""
+    return msgspec.json.encode(value).decode()
 
 
 class Codec:

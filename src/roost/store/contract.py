@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -320,8 +320,3 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections."""
-
-
-def encode(value: Any) -> str:
-    """A value as JSON text, as the tables keep it."""
-    return msgspec.json.encode(value).decode()

@@ -13,11 +13,12 @@ from psycopg import errors
 from roost.model.change import ENTRIES
 from roost.model.errors import InvalidInput, InvariantBroken, StoreUnavailable
 from roost.model.inventory import Catalogue
-from roost.store.codec import Codec, decode_catalogue, decode_round, feed_row
-from roost.store.contract import Decided, Feed, Mending, Outcome, Proposal, Recheck, Round, encode
-from roost.store.ledger import Accounts, Ledger
+from roost.store.codec import Codec, encode, feed_row
+from roost.store.contract import Decided, Feed, Mending, Outcome, Proposal, Recheck, Round
+from roost.store.ledger import Ledger
 from roost.store.settle import Facts, Settlement, needs_of, settle
 from roost.store.sql_text import latest, migrations, queries
+from roost.store.tables import Tables
 
 DIALECT = "postgres"
 SQL = queries(DIALECT)
@@ -35,7 +36,7 @@ SESSION = {
 RACES = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFailure)
 
 
-class PostgresStore:
+class PostgresStore(Tables):
     """A zone in a database. Any number of processes may use it; each store object holds up to three connections."""
 
     def __init__(self, url: str, *, create: Catalogue | None = None) -> None:
@@ -52,8 +53,7 @@ class PostgresStore:
         except BaseException:
             self.close()
             raise
-        self.catalogue = decode_catalogue(catalogue)
-        self._codec, self._accounts = Codec(self.catalogue), Accounts(self.catalogue)
+        self._know(catalogue)
 
     @contextmanager
     def _using(self, name: str, lock: threading.Lock) -> Iterator[psycopg.Connection]:
@@ -82,18 +82,21 @@ class PostgresStore:
             connection.execute(SQL["number_changes"], (True,))
         with self._using("_reader", self._reading) as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            return self._read_ledger(connection)
+            return self._numbered(connection)
 
-    def _read_ledger(self, connection: psycopg.Connection) -> Ledger:
-        codec, run = self._codec, connection.execute
-        last, _ = _only(run(SQL["head"]))
-        ledger = Ledger(self.catalogue, last)
-        ledger.machines = {row.spec.name: row for row in map(codec.machine, run(SQL["all_machines"]).fetchall())}
-        ledger.clusters = dict(map(codec.cluster, run(SQL["all_clusters"]).fetchall()))
-        ledger.tenants = dict(map(codec.tenant, run(SQL["all_tenants"]).fetchall()))
-        ledger.vms = dict(map(codec.vm, run(SQL["all_vms"]).fetchall()))
+    def _read(self, name: str, *values: Any) -> list[Any]:
+        with self._using("_reader", self._reading) as connection:
+            return connection.execute(SQL[name], values).fetchall()
+
+    def _listed(self, names: Sequence[str]) -> list[str]:
+        return list(names)
+
+    def _numbered(self, connection: psycopg.Connection) -> Ledger:
+        """What the tables hold, without what the feed has no revisions for yet."""
+        run = connection.execute
+        ledger = self._ledger(lambda name: run(SQL[name]).fetchall())
         early = [entry for (text,) in run(SQL["inbox"]).fetchall() for entry in ENTRIES.decode(text)]
-        ledger.revision += len(early)  # the tables have them already, the feed has no revisions for them yet
+        ledger.revision += len(early)
         for entry in reversed(early):
             ledger.undo(entry)
         return ledger
@@ -213,11 +216,6 @@ class PostgresStore:
                 return Feed((), reload=True)
             return Feed(list(map(feed_row, rows.fetchall())))
 
-    def head(self) -> tuple[int, int]:
-        """The revision of the last entry of the feed, and of the last that was trimmed away."""
-        last, trimmed = self._read("head")[0]
-        return last, trimmed
-
     def wait(self, since: int, seconds: float) -> bool:
         """Sleep until somebody numbers changes, or the time is up."""
         with self._using("_listener", self._listening) as connection:
@@ -240,38 +238,14 @@ class PostgresStore:
             run(SQL["trim_decisions"], (decisions_before,))
         return int(trimmed)
 
-    # --------------------------------------------------------------------------------------------- decisions
-
-    def decided(self, key: str) -> Decided | None:
-        """What came of a key."""
-        rows = self._read("decisions", [key])
-        return self._codec.decided(rows[0]) if rows else None
-
-    def decisions(self, limit: int = 100) -> list[Decided]:
-        """The latest decisions, latest first."""
-        return list(map(self._codec.decided, self._read("latest_decisions", limit)))
-
-    def round(self, agent: str, number: int) -> Round | None:
-        """What an agent saw."""
-        rows = self._read("round", agent, number)
-        return decode_round(rows[0][0]) if rows else None
-
-    def _read(self, name: str, *values: Any) -> list[Any]:
-        with self._using("_reader", self._reading) as connection:
-            return connection.execute(SQL[name], values).fetchall()
-
     # ----------------------------------------------------------------------------------------------- the rest
-
-    def amounts(self) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
-        """What is used of each machine and what it has, by resource, as the database itself compares them."""
-        return dict(map(self._codec.amounts, self._read("amounts")))
 
     def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
         """Overwrite what rows say they add up to, while nobody else writes, and make every follower reload."""
         with self._using("_writer", self._writing) as connection, _checked(), connection.transaction():
             connection.execute(SQL["lock_tables"])
             connection.execute(SQL["number_changes"], (True,))
-            ledger = self._read_ledger(connection)
+            ledger = self._numbered(connection)
             mending = mend(ledger)
             rows = {row.spec.name: row for row in mending.machines}
             settled = Settlement(machines=dict(rows), tenants=dict(mending.tenants))

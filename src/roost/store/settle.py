@@ -203,19 +203,18 @@ class _Desk:
                 raise _Lost("stale", f"machine {name} has changed", tuple(touched))
         tried: list[Placed] = []
         names: set[str] = set()
-        refusal: _Lost | None = None
-        for each in proposal.placed:
-            if each.vm in facts.vms or each.vm in names:
-                refusal = _Lost("name", f"a VM {each.vm} runs already", stamp=now)
-            elif problem := bench.place(each.machine, each.spec, tenant):
-                refusal = _Lost("room", f"machine {each.machine}: {problem}", tuple(touched))
-            else:
+        try:
+            for each in proposal.placed:
+                if each.vm in facts.vms or each.vm in names:
+                    raise _Lost("name", f"a VM {each.vm} runs already", stamp=now)
+                if problem := bench.place(each.machine, each.spec, tenant):
+                    raise _Lost("room", f"machine {each.machine}: {problem}", tuple(touched))
                 tried.append(each)
                 names.add(each.vm)
-                continue
+        except _Lost:
             for again in reversed(tried):
                 bench.remove(again.machine, again.spec, tenant)
-            raise refusal
+            raise
         versions: dict[str, int] = {}
         for each in proposal.placed:
             self.accounts.put(self._touch(each.machine, versions), each.spec, tenant, 1)
@@ -293,21 +292,15 @@ class _Desk:
         changed = {field: value for field, value in proposal.condition.items() if getattr(row, field) != value}
         versions: dict[str, int] = {}
         if changed:
-            changes = self._change_condition(proposal.machine, changed, versions)
+            self._touch(proposal.machine, versions)
+            changes = []
+            for name, value in changed.items():
+                changes.append(ConditionChange(proposal.machine, name, getattr(row, name), value))
+                setattr(row, name, value)
+                self.bench.set_condition(proposal.machine, name, value)
             self.result.entries.append(Entry(key=proposal.key, conditions=tuple(changes), versions=versions))
         self._decide(proposal)
         return Committed(versions, changed=bool(changed))
-
-    def _change_condition(
-        self, name: str, condition: Mapping[str, int], versions: dict[str, int]
-    ) -> list[ConditionChange]:
-        row = self._touch(name, versions)
-        changes = []
-        for field_, value in condition.items():
-            changes.append(ConditionChange(name, field_, getattr(row, field_), value))
-            setattr(row, field_, value)
-            self.bench.set_condition(name, field_, value)
-        return changes
 
     def set_quarantine(self, proposal: SetQuarantine) -> Outcome:
         cluster = self.facts.clusters.get(proposal.cluster)

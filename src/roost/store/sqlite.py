@@ -13,11 +13,12 @@ from typing import Any
 
 from roost.model.errors import InvalidInput, InvariantBroken, StoreUnavailable
 from roost.model.inventory import Catalogue
-from roost.store.codec import Codec, decode_catalogue, decode_round, feed_row
-from roost.store.contract import Decided, Feed, Mending, Outcome, Proposal, Recheck, Round, encode
-from roost.store.ledger import Accounts, Ledger, MachineRow, TenantRow
+from roost.store.codec import Codec, encode, feed_row
+from roost.store.contract import Feed, Mending, Outcome, Proposal, Recheck, Round
+from roost.store.ledger import Ledger, MachineRow, TenantRow
 from roost.store.settle import Facts, Settlement, first_stamp, needs_of, settle
 from roost.store.sql_text import latest, migrations, queries
+from roost.store.tables import Tables
 
 DIALECT = "sqlite"
 SQL = queries(DIALECT)
@@ -25,7 +26,7 @@ CHECKPOINT_PAGES = 20_000  # of 4 KiB in the log, before they are written to the
 BUSY_SECONDS = 10.0  # to wait for another connection, such as a reader's
 
 
-class SqliteStore:
+class SqliteStore(Tables):
     """A zone in a file. One process at a time may write it; others may look (`read_only`)."""
 
     def __init__(self, path: str | Path, *, create: Catalogue | None = None, read_only: bool = False) -> None:
@@ -49,8 +50,7 @@ class SqliteStore:
         except BaseException:
             self.close()
             raise
-        self.catalogue = decode_catalogue(catalogue)
-        self._codec, self._accounts = Codec(self.catalogue), Accounts(self.catalogue)
+        self._know(catalogue)
 
     def _connect(self, read_only: bool) -> sqlite3.Connection:
         how = "ro" if read_only else "rwc"
@@ -107,17 +107,14 @@ class SqliteStore:
     def load(self) -> Ledger:
         """Everything, as of one revision."""
         with self._snapshot() as connection:
-            return self._read_ledger(connection)
+            return self._ledger(lambda name: connection.execute(SQL[name]))
 
-    def _read_ledger(self, connection: sqlite3.Connection) -> Ledger:
-        codec, run = self._codec, connection.execute
-        last, _ = run(SQL["head"]).fetchone()
-        ledger = Ledger(self.catalogue, last)
-        ledger.machines = {row.spec.name: row for row in map(codec.machine, run(SQL["all_machines"]))}
-        ledger.clusters = dict(map(codec.cluster, run(SQL["all_clusters"])))
-        ledger.tenants = dict(map(codec.tenant, run(SQL["all_tenants"])))
-        ledger.vms = dict(map(codec.vm, run(SQL["all_vms"])))
-        return ledger
+    def _read(self, name: str, *values: Any) -> list[Any]:
+        with self._snapshot() as connection:
+            return connection.execute(SQL[name], values).fetchall()
+
+    def _listed(self, names: Sequence[str]) -> str:
+        return encode(names)
 
     # -------------------------------------------------------------------------------------------- committing
 
@@ -128,12 +125,12 @@ class SqliteStore:
         needs = needs_of(group)
         with self._transaction():
             codec, run = self._codec, self._writer.execute
-            rows = map(codec.machine, run(SQL["machines"], (encode(needs.machines),)))
+            rows = map(codec.machine, run(SQL["machines"], (self._listed(needs.machines),)))
             facts = Facts(
-                known={d.key: d for d in map(codec.decided, run(SQL["decisions"], (encode(needs.keys),)))},
+                known={d.key: d for d in map(codec.decided, run(SQL["decisions"], (self._listed(needs.keys),)))},
                 machines={row.spec.name: row for row in rows},
-                tenants=dict(map(codec.tenant, run(SQL["tenants"], (encode(needs.tenants),)))),
-                vms=dict(map(codec.vm, run(SQL["vms"], (encode(needs.vms),)))),
+                tenants=dict(map(codec.tenant, run(SQL["tenants"], (self._listed(needs.tenants),)))),
+                vms=dict(map(codec.vm, run(SQL["vms"], (self._listed(needs.vms),)))),
                 clusters=dict(map(codec.cluster, run(SQL["all_clusters"]))) if needs.clusters else {},
             )
             last, _ = run(SQL["head"]).fetchone()
@@ -194,11 +191,6 @@ class SqliteStore:
             rows = connection.execute(SQL["changes"], (since, limit)).fetchall()
         return Feed(list(map(feed_row, rows)))
 
-    def head(self) -> tuple[int, int]:
-        """The revision of the last entry of the feed, and of the last that was trimmed away."""
-        last, trimmed = self._read("head")[0]
-        return last, trimmed
-
     def wait(self, since: int, seconds: float) -> bool:
         """Sleep until there are changes after a revision, or the time is up."""
         with self._changed:
@@ -219,36 +211,12 @@ class SqliteStore:
         for name in ("trim_feed", "trim_rounds", "set_trimmed"):
             self._writer.execute(SQL[name], (revision,))
 
-    # --------------------------------------------------------------------------------------------- decisions
-
-    def decided(self, key: str) -> Decided | None:
-        """What came of a key."""
-        rows = self._read("decisions", encode([key]))
-        return self._codec.decided(rows[0]) if rows else None
-
-    def decisions(self, limit: int = 100) -> list[Decided]:
-        """The latest decisions, latest first."""
-        return list(map(self._codec.decided, self._read("latest_decisions", limit)))
-
-    def round(self, agent: str, number: int) -> Round | None:
-        """What an agent saw."""
-        rows = self._read("round", agent, number)
-        return decode_round(rows[0][0]) if rows else None
-
-    def _read(self, name: str, *values: Any) -> list[Any]:
-        with self._snapshot() as connection:
-            return connection.execute(SQL[name], values).fetchall()
-
     # ----------------------------------------------------------------------------------------------- the rest
-
-    def amounts(self) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
-        """What is used of each machine and what it has, by resource, as the database itself compares them."""
-        return dict(map(self._codec.amounts, self._read("amounts")))
 
     def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
         """Overwrite what rows say they add up to, while nobody else writes, and make every follower reload."""
         with self._transaction():
-            ledger = self._read_ledger(self._writer)
+            ledger = self._ledger(lambda name: self._writer.execute(SQL[name]))
             mending = mend(ledger)
             self._set_machines(mending.machines)
             self._set_tenants(mending.tenants)
