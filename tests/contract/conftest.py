@@ -15,8 +15,11 @@ from roost.store.postgres import PostgresStore
 from roost.store.sqlite import SqliteStore
 from tests.contract.tiny import CATALOGUE, MACHINES, add, is_sound, names, recheck_of
 
+that_last = pytest.mark.parametrize("homes", ["sqlite", "postgres"], indirect=True)
+in_postgres = pytest.mark.parametrize("homes", ["postgres"], indirect=True)
+in_sqlite = pytest.mark.parametrize("homes", ["sqlite"], indirect=True)
 KINDS = ("memory", "sqlite", "postgres")
-TABLES = ("machines", "clusters", "tenants", "vms", "feed", "inbox", "decisions", "rounds")
+TABLES = ("machines", "clusters", "tenants", "vms", "registry", "feed", "inbox", "decisions", "rounds")
 CLEAN = "; ".join([f"DELETE FROM {table}" for table in TABLES] + ["UPDATE zone SET last = 0, trimmed = 0"])
 
 

@@ -16,6 +16,7 @@ from roost.store.contract import (
     Outcome,
     Place,
     Proposal,
+    Register,
     Rejected,
     Release,
     RemoveMachines,
@@ -42,6 +43,7 @@ class Zone:
         self.constraints: dict[str, Constraints] = {}  # of the tenants that have VMs
         self.stamps: dict[str, int] = {}
         self.used_stamps: set[tuple[str, int]] = set()
+        self.registry: dict[tuple[str, str], str | None] = {}
         self.done: dict[str, Proposal] = {}
         self.declined: dict[str, Decline] = {}
 
@@ -84,6 +86,10 @@ class Zone:
                     assert isinstance(outcome, Committed) == (proposal.machine in self.machines)
                 case SetQuarantine():
                     assert isinstance(outcome, Committed) == (proposal.cluster in self._clusters())
+                case Register():
+                    now = self.registry.get((proposal.kind, proposal.name))
+                    refused = proposal.guarded and now != proposal.expected
+                    assert _name(outcome) == ("registry" if refused else "committed")
                 case Decline() | Ask():
                     assert outcome == Committed(changed=False)
             if isinstance(outcome, Committed):
@@ -195,6 +201,9 @@ class Zone:
                 for name in proposal.machines:
                     del self.machines[name], self.versions[name], self.conditions[name]
                 self.closed &= self._clusters().keys()
+            case Register():
+                assert outcome.changed == (self.registry.get((proposal.kind, proposal.name)) != proposal.value)
+                self.registry[proposal.kind, proposal.name] = proposal.value
 
     def _touch(self, vms: tuple[Placed, ...], tenant: str, outcome: Committed) -> None:
         """Machines have another version, the tenant has another stamp, or is gone."""
@@ -224,6 +233,7 @@ class Zone:
         sizes = {name: len(machines) for name, machines in self._clusters().items()}
         assert {name: row.machines for name, row in ledger.clusters.items()} == sizes
         assert {name for name, row in ledger.clusters.items() if row.quarantined} == self.closed
+        assert ledger.registry == {place: value for place, value in self.registry.items() if value is not None}
         counts: dict[str, int] = {}
         for tenant, _, _ in self.vms.values():
             counts[tenant] = counts.get(tenant, 0) + 1

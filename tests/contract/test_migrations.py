@@ -37,6 +37,7 @@ from tests.contract.tiny import (
     names,
     place,
     recheck_of,
+    register,
     release,
     same,
 )
@@ -146,20 +147,23 @@ def test_an_old_store_is_brought_up_to_date_and_goes_on(old: str | Path) -> None
     with closing(open_store(old)) as store:
         has_the_old_zone(store)
         assert store.decisions() == []
+        assert store.registry("quota") == {}
         group = [
             place("k5", "t", {"d": "m1"}, constraints=PAIRS, stamp=5),
             release("k6", "u", {"c": "m5"}, VM("small", isolated=True)),
             add("k7", machine("m6", "c2", "new")),
             place("k8", "v", {"a": "m5"}),
+            register("k9", "t", "5"),
         ]
         seen = Round(agent="a", number=8, revision=5)
-        assert names(store.commit(group, recheck, round_=seen)) == ["committed", "committed", "committed", "name"]
+        assert names(store.commit(group, recheck, round_=seen)) == [*["committed"] * 3, "name", "committed"]
         assert store.round("a", 8) == seen
         is_sound(store)
         ledger = head(store)
     assert version_of(old) == latest("sqlite" if isinstance(old, Path) else "postgres")
     with closing(open_store(old)) as store:
         same(ledger, store.load())
+        assert store.registry("quota") == {"t": "5"}
         assert names(store.commit(group[:1], recheck)) == ["replayed"]
 
 

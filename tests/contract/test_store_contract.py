@@ -6,8 +6,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import msgspec
 import psycopg
@@ -39,10 +38,11 @@ from roost.store.contract import (
 )
 from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow, replayed
 from roost.store.sqlite import SqliteStore
-from tests.contract.conftest import Home, Homes
+from tests.contract.conftest import Home, Homes, in_postgres, in_sqlite, that_last
 from tests.contract.tiny import (
     BIG,
     CATALOGUE,
+    EVERY_KIND,
     MACHINES,
     PAIRS,
     SMALL,
@@ -56,6 +56,7 @@ from tests.contract.tiny import (
     decline,
     followed,
     head,
+    history,
     is_sound,
     machine,
     names,
@@ -63,43 +64,12 @@ from tests.contract.tiny import (
     placed,
     quarantine,
     recheck_of,
+    register,
     release,
     remove,
     same,
+    unchanged,
 )
-
-that_last = pytest.mark.parametrize("homes", ["sqlite", "postgres"], indirect=True)
-in_postgres = pytest.mark.parametrize("homes", ["postgres"], indirect=True)
-in_sqlite = pytest.mark.parametrize("homes", ["sqlite"], indirect=True)
-
-
-@contextmanager
-def unchanged(store: Store) -> Iterator[None]:
-    """Whatever is done inside, nothing has changed afterwards."""
-    before, decided = head(store), store.decisions()
-    yield
-    same(before, head(store))
-    assert store.decisions() == decided
-
-
-def history(store: Store, recheck: Recheck) -> None:
-    """Something of everything, in ten transactions."""
-    whole, loud = VM("small", isolated=True), VM("small", priority="spot", colocation="loud")
-    machines = (machine("m9", "c3", "new"), machine("m10", "c3", "new"))
-    ends = {"e": "m5", "f": "m6"}
-    for group in (
-        [add("h1", *machines, conditions={"m9": {"health": 70, "state": 1}})],
-        [place("h2", "t1", {"a": "m1", "b": "m2"}), place("h3", "t2", {"c": "m3", "d": "m3"}, whole)],
-        [place("h4", "t3", ends, loud, constraints=PAIRS), condition("h5", "m4", state=1, health=40)],
-        [quarantine("h6", "c3"), quarantine("h7", "c1"), condition("h8", "m9", failures=3)],
-        [release("h9", "t1", {"a": "m1"}), place("h10", "t1", {"g": "m1"}, BIG)],
-        [remove("h11", "m9", "m10")],
-        [release("h12", "t2", {"c": "m3", "d": "m3"}, whole), release("h13", "t3", {"e": "m5"}, loud)],
-        [add("h14", machine("m9", "c3", "old")), quarantine("h15", "c1", False), decline("h16")],
-        [remove("h17", "m4"), place("h18", "t2", {"c": "m8"}, WHOLE)],
-        [condition("h19", "m9", versions_behind=2)],
-    ):
-        assert set(names(store.commit(group, recheck))) == {"committed"}
 
 
 def stamp_of(store: Store, tenant: str) -> int:
@@ -569,6 +539,15 @@ def test_what_a_machine_is_already_is_nothing_new(store: Store, recheck: Recheck
     assert names(store.commit([condition("k1", "m1", health=100)], recheck)) == ["replayed"]
 
 
+def test_what_is_said_of_a_machine_may_rest_on_its_version(store: Store, recheck: Recheck) -> None:
+    store.commit([condition("k1", "m1", health=50)], recheck)
+    late, timely = condition("k2", "m1", version=0, health=40), condition("k2", "m1", version=1, health=40)
+    with unchanged(store):
+        (outcome,) = store.commit([late], recheck)
+        assert outcome == Conflict("stale", "machine m1 has changed", (head(store).machines["m1"],))
+    assert names(store.commit([timely], recheck)) == ["committed"]
+
+
 def test_a_cluster_is_quarantined_and_opened(store: Store, recheck: Recheck) -> None:
     assert store.commit([quarantine("k1", "c1")], recheck) == [Committed()]
     assert {name: row.quarantined for name, row in head(store).clusters.items()} == {"c1": True, "c2": False}
@@ -687,6 +666,8 @@ BAD: dict[str, tuple[Proposal, str]] = {
     "an unknown machine to remove": (remove("k", "m2", "m99"), "m99"),
     "a machine to remove twice": (remove("k", "m2", "m2"), "machines"),
     "a machine that runs VMs": (remove("k", "m2", "m1"), "m1"),
+    "an entry without a name": (register("k", "", "1"), "registry"),
+    "an entry of no kind": (register("k", "x", "1", kind=""), "registry"),
 }
 
 
@@ -711,16 +692,6 @@ def test_an_unknown_name_is_not_blamed_on_an_empty_zone(store: Store, recheck: R
 
 
 # ---------------------------------------------------------------------------------------------------------------- keys
-
-
-EVERY_KIND: dict[str, Proposal] = {
-    "place": place("k", "t", {"b": "m2"}),
-    "release": release("k", "t", {"a": "m1"}),
-    "condition": condition("k", "m1", health=50),
-    "quarantine": quarantine("k", "c1"),
-    "add": add("k", machine("m9")),
-    "remove": remove("k", "m3"),
-}
 
 
 @pytest.mark.parametrize("proposal", EVERY_KIND.values(), ids=EVERY_KIND)
@@ -1334,6 +1305,23 @@ RACES: dict[str, tuple[Proposal, Proposal, str]] = {
         "committed",
     ),
     "a machine that is removed": (place("k1", "t", {"a": "m1"}), remove("k2", "m1"), "rejected"),
+    "the same new entry": (register("k1", "new", "1"), register("k2", "new", "2"), "committed"),
+    "the same new entry, if it is new": (
+        register("k1", "new", "1", expected=None),
+        register("k2", "new", "2", expected=None),
+        "registry",
+    ),
+    "the same entry": (register("k1", "old", "1"), register("k2", "old", "2"), "committed"),
+    "the same entry, as it was": (
+        register("k1", "old", "1", expected="0"),
+        register("k2", "old", "2", expected="0"),
+        "registry",
+    ),
+    "an entry that is removed": (
+        register("k1", "old", None, expected="0"),
+        register("k2", "old", "2", expected="0"),
+        "registry",
+    ),
 }
 
 
@@ -1344,7 +1332,7 @@ def test_what_changes_the_zone_at_once_is_as_if_one_came_second(
 ) -> None:
     """Theirs is committed after rows were read for mine and before mine is written, or has to wait for it."""
     recheck, other, told = recheck_of(MACHINES), home.another(), list[Outcome]()
-    store.commit([add("f", machine("m20", "c4"), machine("m21", "c4"))], recheck)
+    store.commit([add("f", machine("m20", "c4"), machine("m21", "c4")), register("g", "old", "0")], recheck)
     thread = threading.Thread(target=lambda: told.extend(other.commit([theirs], recheck_of(MACHINES))))
 
     def meanwhile() -> None:

@@ -39,6 +39,7 @@ from tests.contract.tiny import (
     place,
     quarantine,
     recheck_of,
+    register,
     release,
     remove,
     same,
@@ -62,14 +63,6 @@ KINDS_OF_VM = (
 )
 any_index = st.integers(0, 63)
 T = TypeVar("T")
-
-
-def copy_of(ledger: Ledger) -> Ledger:
-    """One that can go elsewhere."""
-    twin = Ledger(CATALOGUE, ledger.revision)
-    twin.machines = {name: row.copy() for name, row in ledger.machines.items()}
-    twin.tenants, twin.vms, twin.clusters = ledger.tenants.copy(), ledger.vms.copy(), ledger.clusters.copy()
-    return twin
 
 
 @dataclass
@@ -197,6 +190,20 @@ class ToRemove:
 
 
 @dataclass(frozen=True)
+class ToRegister:
+    """Another value for an entry of the registry, or none; perhaps only if it is as the agent knows it."""
+
+    name: str
+    value: str | None
+    guarded: bool
+
+    def decide(self, agent: Agent, key: str) -> Proposal:
+        if self.guarded:
+            return register(key, self.name, self.value, expected=agent.ledger.registry.get(("quota", self.name)))
+        return register(key, self.name, self.value)
+
+
+@dataclass(frozen=True)
 class ToDecline:
     """Nothing: it noted that it did not find a place."""
 
@@ -220,6 +227,9 @@ to_reshape = st.one_of(
     ),
     st.builds(ToRemove, which=any_index, count=st.integers(1, 3)),
 )
+to_register = st.builds(
+    ToRegister, name=st.sampled_from("xyz"), value=st.sampled_from((None, "1", "2")), guarded=st.booleans()
+)
 to_tell = st.builds(ToTell, which=any_index, value=st.integers(0, 9))
 
 
@@ -229,7 +239,7 @@ def often(*weighted: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
 
 
 wishes: st.SearchStrategy[Wish] = often(
-    (8, to_place), (3, to_release), (2, to_tell), (2, to_reshape), (1, st.builds(ToDecline))
+    (8, to_place), (3, to_release), (2, to_tell), (2, to_reshape), (2, to_register), (1, st.builds(ToDecline))
 )
 
 
@@ -301,7 +311,7 @@ class Rebuild:
     together: bool
 
     def happen(self, zone: Zone) -> None:
-        operator, now = Agent("operator", copy_of(zone.follower)), zone.follower
+        operator, now = Agent("operator", zone.follower.copy()), zone.follower
         empty = sorted(n for n, row in now.machines.items() if not row.vms and int(n[1:]) > LASTING)
         first, second = zone.new_key(), zone.new_key()
         if self.which % 2 and now.vms:
@@ -354,7 +364,7 @@ class Repair:
         assert zone.doors[0].changes(zone.follower.revision).reload
         zone.base = zone.doors[0].load()
         assert list(zone.follower.differences(zone.base)) == []
-        zone.follower, zone.entries, zone.oldest = copy_of(zone.base), [], zone.base.revision
+        zone.follower, zone.entries, zone.oldest = zone.base.copy(), [], zone.base.revision
         zone.check()
 
 
@@ -403,7 +413,7 @@ class Zone(RuleBasedStateMachine):
     def open(self, count: int) -> None:
         """The zone has a few machines, and everybody knows."""
         self.doors = [self.home.store, self.home.another()]
-        self.follower = copy_of(self.base)
+        self.follower = self.base.copy()
         first = Agent("first", Ledger(CATALOGUE))
         first.ledger.machines = {spec.name: self.base.accounts.new_row(spec) for spec in MACHINES}
         self.commit(first, [add("first", *MACHINES[:count])])
@@ -453,7 +463,7 @@ class Zone(RuleBasedStateMachine):
         for who, agent in enumerate(getattr(self, "agents", ())):
             feed = self.door(who).changes(agent.ledger.revision)
             if not feed.reload:
-                ledger = copy_of(agent.ledger)
+                ledger = agent.ledger.copy()
                 for _, entry in feed.after(ledger.revision):
                     ledger.apply(entry)
                 same(ledger, loaded)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from roost.engine.recheck import Recheck as EngineRecheck
 from roost.model.change import Placed
@@ -20,6 +21,7 @@ from roost.store.contract import (
     Proposal,
     Recheck,
     Record,
+    Register,
     Release,
     RemoveMachines,
     SetCondition,
@@ -123,9 +125,10 @@ def release(
     return Release(key=key, request=asked(key), record=Record(agent="a"), tenant=tenant, released=gone, stamp=stamp)
 
 
-def condition(key: str, name: str, **fields: int) -> Proposal:
+def condition(key: str, name: str, version: int | None = None, **fields: int) -> Proposal:
     """Say how a machine is."""
-    return SetCondition(key=key, request=asked(key), record=Record(agent="a"), machine=name, condition=fields)
+    record = Record(agent="a")
+    return SetCondition(key=key, request=asked(key), record=record, machine=name, condition=fields, version=version)
 
 
 def quarantine(key: str, cluster: str, quarantined: bool = True) -> Proposal:
@@ -145,6 +148,32 @@ def remove(key: str, *names: str) -> Proposal:
     return RemoveMachines(key=key, request=asked(key), record=Record(agent="a"), machines=names)
 
 
+ANYTHING = "whatever it is"  # what nobody registers
+
+
+def register(
+    key: str,
+    name: str,
+    value: str | None,
+    *,
+    kind: str = "quota",
+    expected: str | None = ANYTHING,
+    record: Record | None = None,
+) -> Proposal:
+    """Set an entry of the registry, or remove it; guarded, if something is expected."""
+    guarded = expected != ANYTHING
+    return Register(
+        key=key,
+        request=asked(key),
+        record=record or Record(agent="a"),
+        kind=kind,
+        name=name,
+        value=value,
+        expected=expected if guarded else None,
+        guarded=guarded,
+    )
+
+
 def decline(key: str, record: Record | None = None) -> Proposal:
     """Note that a request was refused."""
     return Decline(key=key, request=asked(key), record=record or Record(agent="a"))
@@ -153,6 +182,41 @@ def decline(key: str, record: Record | None = None) -> Proposal:
 def ask(key: str, request: bytes | None = None) -> Proposal:
     """Only ask what came of a key."""
     return Ask(key=key, request=asked(key) if request is None else request)
+
+
+EVERY_KIND: dict[str, Proposal] = {
+    "place": place("k", "t", {"b": "m2"}),
+    "release": release("k", "t", {"a": "m1"}),
+    "condition": condition("k", "m1", health=50),
+    "quarantine": quarantine("k", "c1"),
+    "add": add("k", machine("m9")),
+    "remove": remove("k", "m3"),
+    "register": register("k", "t", "5"),
+}
+
+
+def history(store: Store, recheck: Recheck) -> None:
+    """Something of everything, in ten transactions."""
+    whole, loud = VM("small", isolated=True), VM("small", priority="spot", colocation="loud")
+    machines = (machine("m9", "c3", "new"), machine("m10", "c3", "new"))
+    ends = {"e": "m5", "f": "m6"}
+    for group in (
+        [add("h1", *machines, conditions={"m9": {"health": 70, "state": 1}})],
+        [place("h2", "t1", {"a": "m1", "b": "m2"}), place("h3", "t2", {"c": "m3", "d": "m3"}, whole)],
+        [place("h4", "t3", ends, loud, constraints=PAIRS), condition("h5", "m4", state=1, health=40)],
+        [quarantine("h6", "c3"), quarantine("h7", "c1"), condition("h8", "m9", failures=3)],
+        [release("h9", "t1", {"a": "m1"}), place("h10", "t1", {"g": "m1"}, BIG)],
+        [remove("h11", "m9", "m10"), register("h20", "t1", "5"), register("h21", "t2", "6", kind="note")],
+        [release("h12", "t2", {"c": "m3", "d": "m3"}, whole), release("h13", "t3", {"e": "m5"}, loud)],
+        [add("h14", machine("m9", "c3", "old")), quarantine("h15", "c1", False), decline("h16")],
+        [remove("h17", "m4"), place("h18", "t2", {"c": "m8"}, WHOLE)],
+        [
+            condition("h19", "m9", versions_behind=2),
+            register("h22", "t1", "7"),
+            register("h23", "t2", None, kind="note"),
+        ],
+    ):
+        assert set(names(store.commit(group, recheck))) == {"committed"}
 
 
 # ---------------------------------------------------------------------------------------------------- looking at stores
@@ -178,6 +242,15 @@ def head(store: Store) -> Ledger:
     """Everything that was committed: what PostgreSQL has not numbered yet is numbered first."""
     store.changes(2**40)
     return store.load()
+
+
+@contextmanager
+def unchanged(store: Store) -> Iterator[None]:
+    """Whatever is done inside, nothing has changed afterwards."""
+    before, decided = head(store), store.decisions()
+    yield
+    same(before, head(store))
+    assert store.decisions() == decided
 
 
 def is_sound(store: Store) -> None:

@@ -33,10 +33,21 @@ class QuarantineChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     after: bool
 
 
+class Registered(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An entry of the zone's registry, before and after; None: there is none."""
+
+    kind: str
+    name: str
+    before: str | None
+    after: str | None
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One commit. Entries are numbered by the feed: the number is the revision of the zone after the entry."""
 
     key: str  # the idempotency key of what was asked for
+    by: str = ""  # who asked
+    at: float = 0.0  # when it was decided, in seconds since 1970
     tenant: str = ""
     constraints: Constraints = UNCONSTRAINED  # the tenant's
     before: int = 0  # the tenant's stamp before and after this entry; 0: it has no VMs
@@ -47,6 +58,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     quarantines: tuple[QuarantineChange, ...] = ()
     added: tuple[MachineSpec, ...] = ()
     removed: tuple[MachineSpec, ...] = ()
+    registered: tuple[Registered, ...] = ()
     versions: dict[str, int] = {}  # of each machine touched, after this entry
 
     @property

@@ -62,6 +62,7 @@ class SetCondition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     record: Record
     machine: str
     condition: Mapping[str, int]
+    version: int | None = None  # if given, the machine must have it still
 
 
 class SetQuarantine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -93,6 +94,19 @@ class RemoveMachines(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     machines: tuple[str, ...]
 
 
+class Register(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Set an entry of the zone's registry, where those around the store keep what they all have to agree on."""
+
+    key: str
+    request: bytes
+    record: Record
+    kind: str
+    name: str  # unique among those of its kind
+    value: str | None  # None removes it
+    expected: str | None = None
+    guarded: bool = False  # refuse unless the present value is the expected one; None: there is none
+
+
 class Decline(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Note that a request was refused. It changes nothing, and the same key may be tried again."""
 
@@ -108,7 +122,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     request: bytes
 
 
-Proposal = Place | Release | SetCondition | SetQuarantine | AddMachines | RemoveMachines | Decline | Ask
+Proposal = Place | Release | SetCondition | SetQuarantine | AddMachines | RemoveMachines | Register | Decline | Ask
 
 
 # ---------------------------------------------------------------------------------------------------------- decisions
@@ -118,6 +132,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     """How a decision came about."""
 
     agent: str = ""
+    by: str = ""  # who asked
     round: int = 0  # of the agent; (agent, round) names a Round
     position: int = 0  # in the round
     at: float = 0.0  # seconds since 1970
@@ -172,7 +187,7 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     changed: bool = True  # the feed has an entry of it; else everything was so already
 
 
-Reason = Literal["room", "stale", "tenant", "name", "machine", "gone"]
+Reason = Literal["room", "stale", "tenant", "name", "machine", "gone", "registry"]
 
 
 class Conflict(msgspec.Struct, frozen=True, gc=False):
@@ -311,6 +326,9 @@ class Store(Protocol):
 
     def decisions(self, limit: int = 100) -> list[Decided]:
         """The latest decisions, latest first."""
+
+    def registry(self, kind: str) -> dict[str, str]:
+        """The present values of a kind, by name."""
 
     def amounts(self) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
         """What is used of each machine and what it has, by resource, as the database itself compares them."""

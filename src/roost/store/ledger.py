@@ -6,7 +6,7 @@ Entries can be applied and undone, so any revision that the feed reaches can be 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -111,7 +111,7 @@ class Accounts:
 
 
 class Ledger:
-    """All machines, tenants, VMs and clusters of a zone at one revision."""
+    """All machines, tenants, VMs, clusters and the registry of a zone at one revision."""
 
     def __init__(self, catalogue: Catalogue, revision: int = 0) -> None:
         self.catalogue, self.revision = catalogue, revision
@@ -120,6 +120,15 @@ class Ledger:
         self.tenants: dict[str, TenantRow] = {}
         self.vms: dict[str, VMRow] = {}
         self.clusters: dict[str, ClusterRow] = {}
+        self.registry: dict[tuple[str, str], str] = {}  # by kind and name
+
+    def copy(self) -> Ledger:
+        """One that can change without this one noticing."""
+        twin = Ledger(self.catalogue, self.revision)
+        twin.machines = {name: row.copy() for name, row in self.machines.items()}
+        twin.tenants, twin.vms, twin.clusters = self.tenants.copy(), self.vms.copy(), self.clusters.copy()
+        twin.registry = self.registry.copy()
+        return twin
 
     def apply(self, entry: Entry) -> None:
         """Go one revision forward."""
@@ -135,6 +144,8 @@ class Ledger:
             self._place(placed, entry.tenant)
         for spec in entry.removed:
             self._remove(spec)
+        for each in entry.registered:
+            self._register(each.kind, each.name, each.after)
         self._retell(entry, entry.after, len(entry.placed) - len(entry.released))
         for machine, version in entry.versions.items():
             if machine in self.machines:
@@ -155,6 +166,8 @@ class Ledger:
             setattr(self.machines[change.machine], change.field, change.before)
         for spec in entry.added:
             self._remove(spec)
+        for each in reversed(entry.registered):
+            self._register(each.kind, each.name, each.before)
         self._retell(entry, entry.before, len(entry.released) - len(entry.placed))
         for machine, version in entry.versions.items():
             if machine in self.machines:
@@ -179,6 +192,12 @@ class Ledger:
 
     def _quarantine(self, name: str, quarantined: bool) -> None:
         self.clusters[name] = msgspec.structs.replace(self.clusters[name], quarantined=quarantined)
+
+    def _register(self, kind: str, name: str, value: str | None) -> None:
+        if value is None:
+            del self.registry[kind, name]
+        else:
+            self.registry[kind, name] = value
 
     def _place(self, placed: Placed, tenant: str) -> None:
         if placed.vm in self.vms:
@@ -205,13 +224,14 @@ class Ledger:
 
     def differences(self, other: Ledger) -> Iterator[str]:
         """What differs, one sentence each; `other` is the one to be doubted."""
-        mine: dict[str, object]
-        theirs: dict[str, object]
+        mine: dict[Any, object]
+        theirs: dict[Any, object]
         for kind, mine, theirs in (  # type: ignore[assignment]
             ("machine", self.machines, other.machines),
             ("tenant", self.tenants, other.tenants),
             ("VM", self.vms, other.vms),
             ("cluster", self.clusters, other.clusters),
+            ("registry entry", self.registry, other.registry),
         ):
             for name in mine.keys() | theirs.keys():
                 if name not in theirs:
@@ -269,8 +289,9 @@ class Ledger:
 
 def _differing(is_: object, should_be: object) -> str:
     """The fields in which two rows differ."""
-    fields = is_.__struct_fields__ if isinstance(is_, msgspec.Struct) else ()
-    differ = [f for f in fields if getattr(is_, f) != getattr(should_be, f)]
+    if not isinstance(is_, msgspec.Struct):
+        return f"{is_!r} instead of {should_be!r}"
+    differ = [f for f in is_.__struct_fields__ if getattr(is_, f) != getattr(should_be, f)]
     return ", ".join(f"{f} {getattr(is_, f)!r} instead of {getattr(should_be, f)!r}" for f in differ)
 
 

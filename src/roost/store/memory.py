@@ -12,6 +12,7 @@ from roost.store.contract import Decided, Feed, FeedRow, Mending, Outcome, Propo
 from roost.store.ledger import Ledger
 from roost.store.settle import Facts, Settlement, first_stamp, needs_of, settle
 
+Name = TypeVar("Name")
 Row = TypeVar("Row")
 
 
@@ -30,10 +31,7 @@ class MemoryStore:
     def load(self) -> Ledger:
         """Everything, as of one revision."""
         with self._changed:
-            mine, copy = self._ledger, Ledger(self.catalogue, self._ledger.revision)
-            copy.machines = {name: row.copy() for name, row in mine.machines.items()}
-            copy.tenants, copy.vms, copy.clusters = mine.tenants.copy(), mine.vms.copy(), mine.clusters.copy()
-            return copy
+            return self._ledger.copy()
 
     def commit(
         self, group: Sequence[Proposal], recheck: Recheck, *, strict: bool = False, round_: Round | None = None
@@ -48,6 +46,7 @@ class MemoryStore:
                 tenants={name: ledger.tenants[name] for name in needs.tenants if name in ledger.tenants},
                 vms={name: ledger.vms[name] for name in needs.vms if name in ledger.vms},
                 clusters=ledger.clusters.copy() if needs.clusters else {},
+                registry={place: ledger.registry[place] for place in needs.registry if place in ledger.registry},
             )
             settled = settle(group, facts, ledger.accounts, recheck, first_stamp(ledger.revision), strict)
             self._write(settled, round_)
@@ -59,6 +58,7 @@ class MemoryStore:
         _update(ledger.tenants, settled.tenants)
         _update(ledger.vms, settled.vms)
         _update(ledger.clusters, settled.clusters)
+        _update(ledger.registry, settled.registry)
         for key, decided in settled.decided.items():
             self._decided.pop(key, None)  # what was declined before is the latest now
             self._decided[key] = decided
@@ -114,6 +114,11 @@ class MemoryStore:
         """What an agent saw."""
         return self._rounds.get((agent, number))
 
+    def registry(self, kind: str) -> dict[str, str]:
+        """The present values of a kind, by name."""
+        with self._changed:
+            return {name: value for (of, name), value in sorted(self._ledger.registry.items()) if of == kind}
+
     def amounts(self) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
         """What is used of each machine and what it has, by resource."""
         resources = self._ledger.accounts.resources
@@ -135,7 +140,7 @@ class MemoryStore:
         """Nothing to let go of."""
 
 
-def _update(rows: dict[str, Row], changed: Mapping[str, Row | None]) -> None:
+def _update(rows: dict[Name, Row], changed: Mapping[Name, Row | None]) -> None:
     for name, row in changed.items():
         if row is None:
             rows.pop(name, None)

@@ -136,6 +136,8 @@ class PostgresStore(Tables):
                 run(SQL["lock_clusters"])
             clusters = run(SQL["all_clusters"]) if needs.clusters else None
             tenants = run(SQL["lock_tenants"], (needs.tenants,))
+            kinds, names = [kind for kind, _ in needs.registry], [name for _, name in needs.registry]
+            registry = run(SQL["lock_registry"], (kinds, names)) if needs.registry else None
             vms = run(SQL["vms"], (needs.vms,))
             known = run(SQL["decisions"], (needs.keys,))
             stamps = run(SQL["next_stamps"])
@@ -146,12 +148,13 @@ class PostgresStore(Tables):
             tenants=dict(map(codec.tenant, tenants.fetchall())),
             vms=dict(map(codec.vm, vms.fetchall())),
             clusters=dict(map(codec.cluster, clusters.fetchall())) if clusters else {},
+            registry={(kind, name): value for kind, name, value in registry.fetchall()} if registry else {},
         )
         (first_stamp,) = _only(stamps)
-        before = set(facts.tenants)
+        there: set[str | tuple[str, str]] = {*facts.tenants, *facts.registry}
         settled = settle(group, facts, self._accounts, recheck, first_stamp, strict)
         with connection.pipeline():
-            self._write(connection, settled, before, facts.known, round_)
+            self._write(connection, settled, there, facts.known, round_)
             connection.execute("COMMIT")
         return settled.outcomes
 
@@ -159,7 +162,7 @@ class PostgresStore(Tables):
         self,
         connection: psycopg.Connection,
         settled: Settlement,
-        tenants_before: set[str],
+        there: set[str | tuple[str, str]],  # tenants and entries of the registry that are not new
         known: Mapping[str, Decided],
         round_: Round | None,
     ) -> None:
@@ -187,9 +190,13 @@ class PostgresStore(Tables):
         )
         remove("remove_clusters", settled.clusters)
         tenants = [(name, codec.tenant_values(name, row)) for name, row in sorted(settled.tenants.items()) if row]
-        many("set_tenants", [values for name, values in tenants if name in tenants_before])
-        many("add_tenants", [values for name, values in tenants if name not in tenants_before])
-        remove("remove_tenants", {name: row for name, row in settled.tenants.items() if name in tenants_before})
+        many("set_tenants", [values for name, values in tenants if name in there])
+        many("add_tenants", [values for name, values in tenants if name not in there])
+        remove("remove_tenants", {name: row for name, row in settled.tenants.items() if name in there})
+        registry = sorted((*place, value) for place, value in settled.registry.items() if value is not None)
+        many("set_registry", [values for values in registry if values[:2] in there])
+        many("add_registry", [values for values in registry if values[:2] not in there])
+        many("remove_registry", sorted(place for place, value in settled.registry.items() if value is None))
         if settled.freed:
             run(SQL["remove_vms"], (sorted(settled.freed),))
         many("add_vms", codec.vm_values((name, row) for name, row in sorted(settled.vms.items()) if row))
@@ -249,7 +256,7 @@ class PostgresStore(Tables):
             mending = mend(ledger)
             rows = {row.spec.name: row for row in mending.machines}
             settled = Settlement(machines=dict(rows), tenants=dict(mending.tenants))
-            self._write(connection, settled, set(ledger.tenants), {}, None)
+            self._write(connection, settled, {*ledger.tenants}, {}, None)
             last, _ = _only(connection.execute(SQL["head"]))
             connection.execute(SQL["advance"], (last + 1,))
             _forget_until(connection, last + 1)

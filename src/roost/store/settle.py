@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from roost.model.change import ConditionChange, Entry, Placed, QuarantineChange
+from roost.model.change import ConditionChange, Entry, Placed, QuarantineChange, Registered
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.inventory import check_spec
 from roost.model.rows import MachineState
@@ -31,6 +31,7 @@ from roost.store.contract import (
     Proposal,
     Reason,
     Recheck,
+    Register,
     Rejected,
     Release,
     RemoveMachines,
@@ -40,7 +41,7 @@ from roost.store.contract import (
 )
 from roost.store.ledger import STARTING, Accounts, ClusterRow, MachineRow, TenantRow, VMRow
 
-Decidable = Place | Release | SetCondition | SetQuarantine | AddMachines | RemoveMachines | Decline
+Decidable = Place | Release | SetCondition | SetQuarantine | AddMachines | RemoveMachines | Register | Decline
 LIMITS = {"state": len(MachineState) - 1, "health": 100, "failures": 2**15 - 1, "versions_behind": 2**15 - 1}
 
 
@@ -53,6 +54,7 @@ class Needs:
     tenants: list[str]
     vms: list[str]
     clusters: bool  # all of them, or none
+    registry: list[tuple[str, str]]
 
 
 def needs_of(group: Sequence[Proposal]) -> Needs:
@@ -62,6 +64,7 @@ def needs_of(group: Sequence[Proposal]) -> Needs:
     machines: set[str] = set()
     tenants: set[str] = set()
     vms: set[str] = set()
+    registry: set[tuple[str, str]] = set()
     clusters = False
     for proposal in group:
         if isinstance(proposal, Place | Release):
@@ -76,7 +79,10 @@ def needs_of(group: Sequence[Proposal]) -> Needs:
         elif isinstance(proposal, AddMachines | RemoveMachines):
             clusters = True
             machines.update(m if isinstance(m, str) else m.name for m in proposal.machines)
-    return Needs([p.key for p in group], sorted(machines), sorted(tenants), sorted(vms), clusters)
+        elif isinstance(proposal, Register):
+            registry.add((proposal.kind, proposal.name))
+    keys = [proposal.key for proposal in group]
+    return Needs(keys, sorted(machines), sorted(tenants), sorted(vms), clusters, sorted(registry))
 
 
 def first_stamp(revision: int) -> int:
@@ -93,6 +99,7 @@ class Facts:
     tenants: dict[str, TenantRow]
     vms: dict[str, VMRow]
     clusters: dict[str, ClusterRow]
+    registry: dict[tuple[str, str], str]
 
 
 @dataclass(slots=True)
@@ -108,6 +115,7 @@ class Settlement:
     vms: dict[str, VMRow | None] = field(default_factory=dict)
     freed: set[str] = field(default_factory=set)  # names of VMs that ran before and are released; others may have them
     clusters: dict[str, ClusterRow | None] = field(default_factory=dict)
+    registry: dict[tuple[str, str], str | None] = field(default_factory=dict)
 
 
 class _Lost(Exception):
@@ -174,6 +182,11 @@ class _Desk:
             placed=placed,
         )
 
+    def _enter(self, proposal: Decidable, **changes: Any) -> None:
+        """What a proposal changed goes into the feed, with who asked for it and when."""
+        record = proposal.record
+        self.result.entries.append(Entry(key=proposal.key, by=record.by, at=record.at, **changes))
+
     def _touch(self, name: str, versions: dict[str, int]) -> MachineRow:
         """A machine row that this proposal changes, under its next version."""
         row = self.facts.machines[name]
@@ -223,16 +236,14 @@ class _Desk:
         row = TenantRow(proposal.constraints, self.stamp, count)
         facts.tenants[tenant] = self.result.tenants[tenant] = row
         self._decide(proposal)
-        self.result.entries.append(
-            Entry(
-                key=proposal.key,
-                tenant=tenant,
-                constraints=proposal.constraints,
-                before=now,
-                after=self.stamp,
-                placed=proposal.placed,
-                versions=versions,
-            )
+        self._enter(
+            proposal,
+            tenant=tenant,
+            constraints=proposal.constraints,
+            before=now,
+            after=self.stamp,
+            placed=proposal.placed,
+            versions=versions,
         )
         return Committed(versions, self.stamp)
 
@@ -269,16 +280,14 @@ class _Desk:
             del facts.tenants[tenant]
             self.result.tenants[tenant] = None
         self._decide(proposal)
-        self.result.entries.append(
-            Entry(
-                key=proposal.key,
-                tenant=tenant,
-                constraints=known.constraints,
-                before=known.stamp,
-                after=self.stamp if rest else 0,
-                released=proposal.released,
-                versions=versions,
-            )
+        self._enter(
+            proposal,
+            tenant=tenant,
+            constraints=known.constraints,
+            before=known.stamp,
+            after=self.stamp if rest else 0,
+            released=proposal.released,
+            versions=versions,
         )
         return Committed(versions, self.stamp if rest else 0)
 
@@ -289,6 +298,8 @@ class _Desk:
         if row is None:
             raise _no("machine", proposal.machine)
         _check_condition(proposal.condition)
+        if proposal.version is not None and row.version != proposal.version:
+            raise _Lost("stale", f"machine {proposal.machine} has changed", (proposal.machine,))
         changed = {field: value for field, value in proposal.condition.items() if getattr(row, field) != value}
         versions: dict[str, int] = {}
         if changed:
@@ -298,7 +309,7 @@ class _Desk:
                 changes.append(ConditionChange(proposal.machine, name, getattr(row, name), value))
                 setattr(row, name, value)
                 self.bench.set_condition(proposal.machine, name, value)
-            self.result.entries.append(Entry(key=proposal.key, conditions=tuple(changes), versions=versions))
+            self._enter(proposal, conditions=tuple(changes), versions=versions)
         self._decide(proposal)
         return Committed(versions, changed=bool(changed))
 
@@ -309,7 +320,7 @@ class _Desk:
         if changed := cluster.quarantined != proposal.quarantined:
             change = QuarantineChange(proposal.cluster, cluster.quarantined, proposal.quarantined)
             self._recount(proposal.cluster, msgspec.structs.replace(cluster, quarantined=proposal.quarantined))
-            self.result.entries.append(Entry(key=proposal.key, quarantines=(change,)))
+            self._enter(proposal, quarantines=(change,))
         self._decide(proposal)
         return Committed(changed=changed)
 
@@ -349,7 +360,7 @@ class _Desk:
         for name, cluster in new.items():
             self._recount(name, cluster)
         self._decide(proposal)
-        self.result.entries.append(Entry(key=proposal.key, added=proposal.machines, conditions=tuple(changes)))
+        self._enter(proposal, added=proposal.machines, conditions=tuple(changes))
         return Committed()
 
     def remove_machines(self, proposal: RemoveMachines) -> Outcome:
@@ -382,14 +393,12 @@ class _Desk:
                 reopened.append(QuarantineChange(row.spec.cluster, True, False))
             self._recount(row.spec.cluster, msgspec.structs.replace(cluster, machines=cluster.machines - 1))
         self._decide(proposal)
-        self.result.entries.append(
-            Entry(
-                key=proposal.key,
-                removed=tuple(specs),
-                conditions=tuple(changes),
-                quarantines=tuple(reopened),
-                versions=versions,
-            )
+        self._enter(
+            proposal,
+            removed=tuple(specs),
+            conditions=tuple(changes),
+            quarantines=tuple(reopened),
+            versions=versions,
         )
         return Committed()
 
@@ -399,6 +408,25 @@ class _Desk:
         else:
             del self.facts.clusters[name]
             self.result.clusters[name] = None
+
+    # -------------------------------------------------------------------------------------------- the registry
+
+    def register(self, proposal: Register) -> Outcome:
+        place, value = (proposal.kind, proposal.name), proposal.value
+        if not all(place):
+            raise InvalidInput("proposal", "names no kind or no entry of the registry", "name both")
+        now = self.facts.registry.get(place)
+        if proposal.guarded and now != proposal.expected:
+            raise _Lost("registry", f"{proposal.kind} {proposal.name} has another value by now")
+        if changed := now != value:
+            self.result.registry[place] = value
+            if value is None:
+                del self.facts.registry[place]
+            else:
+                self.facts.registry[place] = value
+            self._enter(proposal, registered=(Registered(*place, now, value),))
+        self._decide(proposal)
+        return Committed(changed=changed)
 
 
 def _replay(answered: Decided, proposal: Proposal) -> Outcome:
@@ -427,4 +455,5 @@ SETTLERS: dict[type, Callable[[_Desk, Any], Outcome]] = {
     SetQuarantine: _Desk.set_quarantine,
     AddMachines: _Desk.add_machines,
     RemoveMachines: _Desk.remove_machines,
+    Register: _Desk.register,
 }

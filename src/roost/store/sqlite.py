@@ -126,12 +126,14 @@ class SqliteStore(Tables):
         with self._transaction():
             codec, run = self._codec, self._writer.execute
             rows = map(codec.machine, run(SQL["machines"], (self._listed(needs.machines),)))
+            found = (run(SQL["registry"], place).fetchone() for place in needs.registry)
             facts = Facts(
                 known={d.key: d for d in map(codec.decided, run(SQL["decisions"], (self._listed(needs.keys),)))},
                 machines={row.spec.name: row for row in rows},
                 tenants=dict(map(codec.tenant, run(SQL["tenants"], (self._listed(needs.tenants),)))),
                 vms=dict(map(codec.vm, run(SQL["vms"], (self._listed(needs.vms),)))),
                 clusters=dict(map(codec.cluster, run(SQL["all_clusters"]))) if needs.clusters else {},
+                registry={(row[0], row[1]): row[2] for row in found if row},
             )
             last, _ = run(SQL["head"]).fetchone()
             settled = settle(group, facts, self._accounts, recheck, first_stamp(last), strict)
@@ -160,6 +162,8 @@ class SqliteStore(Tables):
         )
         many(SQL["remove_cluster"], _gone(settled.clusters))
         self._set_tenants(settled.tenants)
+        many(SQL["set_registry"], [(*place, value) for place, value in settled.registry.items() if value is not None])
+        many(SQL["remove_registry"], [place for place, value in settled.registry.items() if value is None])
         if settled.entries:
             agent, number = (round_.agent, round_.number) if round_ else ("", 0)
             new_last = last + len(settled.entries)

@@ -41,6 +41,7 @@ class Tables(ABC):
         ledger.clusters = dict(map(codec.cluster, read("all_clusters")))
         ledger.tenants = dict(map(codec.tenant, read("all_tenants")))
         ledger.vms = dict(map(codec.vm, read("all_vms")))
+        ledger.registry = {(kind, name): value for kind, name, value in read("all_registry")}
         return ledger
 
     def head(self) -> tuple[int, int]:
@@ -61,6 +62,10 @@ class Tables(ABC):
         """What an agent saw."""
         rows = self._read("round", agent, number)
         return decode_round(rows[0][0]) if rows else None
+
+    def registry(self, kind: str) -> dict[str, str]:
+        """The present values of a kind, by name."""
+        return dict(self._read("registry_of_kind", kind))
 
     def amounts(self) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
         """What is used of each machine and what it has, by resource, as the database itself compares them."""

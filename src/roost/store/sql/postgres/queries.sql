@@ -24,7 +24,7 @@ SELECT last, trimmed FROM zone FOR UPDATE
 
 -- name: lock_tables
 -- Nobody else writes anything meanwhile.
-LOCK TABLE zone, machines, clusters, tenants, vms, inbox IN EXCLUSIVE MODE
+LOCK TABLE zone, machines, clusters, tenants, registry, vms, inbox IN EXCLUSIVE MODE
 
 -- name: lock_machines
 -- The machines of a list of names, locked in the order of their names.
@@ -125,6 +125,34 @@ SELECT * FROM unnest(%b::text[], %b::text[], %b::text[], %b::text[])
 -- name: remove_vms
 -- VMs run no more.
 DELETE FROM vms WHERE name = ANY(%b)
+
+-- name: lock_registry
+-- Some entries of the registry, locked in their order.
+SELECT kind, name, value FROM registry
+WHERE (kind, name) IN (SELECT * FROM unnest(%b::text[], %b::text[])) ORDER BY kind, name FOR UPDATE
+
+-- name: registry_of_kind
+-- The entries of a kind.
+SELECT name, value FROM registry WHERE kind = %s ORDER BY name
+
+-- name: all_registry
+-- The whole registry.
+SELECT kind, name, value FROM registry
+
+-- name: add_registry
+-- Entries of the registry begin; two transactions cannot begin the same one.
+INSERT INTO registry (kind, name, value)
+SELECT * FROM unnest(%b::text[], %b::text[], %b::text[])
+
+-- name: set_registry
+-- Entries of the registry have other values.
+UPDATE registry AS r SET value = d.value
+FROM unnest(%b::text[], %b::text[], %b::text[]) AS d (kind, name, value)
+WHERE r.kind = d.kind AND r.name = d.name
+
+-- name: remove_registry
+-- Entries of the registry are no more.
+DELETE FROM registry WHERE (kind, name) IN (SELECT * FROM unnest(%b::text[], %b::text[]))
 
 -- name: next_stamps
 -- Stamps for the tenants of a transaction.

@@ -98,6 +98,27 @@ INSERT INTO vms (name, tenant, machine, spec) VALUES (?, ?, ?, ?)
 -- A VM runs no more.
 DELETE FROM vms WHERE name = ?
 
+-- name: registry
+-- An entry of the registry.
+SELECT kind, name, value FROM registry WHERE kind = ? AND name = ?
+
+-- name: registry_of_kind
+-- The entries of a kind.
+SELECT name, value FROM registry WHERE kind = ? ORDER BY name
+
+-- name: all_registry
+-- The whole registry.
+SELECT kind, name, value FROM registry
+
+-- name: set_registry
+-- An entry of the registry begins or has another value.
+INSERT INTO registry (kind, name, value) VALUES (?, ?, ?)
+ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value
+
+-- name: remove_registry
+-- An entry of the registry is no more.
+DELETE FROM registry WHERE kind = ? AND name = ?
+
 -- name: append
 -- The entries of a transaction join the feed.
 INSERT INTO feed (first, last, agent, round, entries) VALUES (?, ?, ?, ?, ?)
