@@ -6,7 +6,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 import psycopg
@@ -21,7 +21,6 @@ from roost.rules.policy import Policy
 from roost.store import sqlite
 from roost.store.contract import (
     LARGEST_GROUP,
-    Bench,
     Committed,
     Conflict,
     Decided,
@@ -36,7 +35,7 @@ from roost.store.contract import (
     SetCondition,
     Store,
 )
-from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow, replayed
+from roost.store.ledger import Ledger, TenantRow, VMRow, replayed
 from roost.store.sqlite import SqliteStore
 from tests.contract.conftest import Home, Homes, in_postgres, in_sqlite, that_last
 from tests.contract.tiny import (
@@ -48,8 +47,8 @@ from tests.contract.tiny import (
     SMALL,
     WHOLE,
     Agreeable,
-    AgreeableBench,
     Meanwhile,
+    Stumbling,
     add,
     ask,
     condition,
@@ -1160,26 +1159,6 @@ def test_the_tables_themselves_refuse_a_machine_over_capacity(store: Store, rech
     with unchanged(store), pytest.raises(InvariantBroken, match="the database refuses"):
         store.commit([place("k3", "u", {"x": "m2"}), bad], Agreeable())
     assert names(store.commit([place("k3", "u", {"x": "m2"})], recheck)) == ["committed"]
-
-
-class Stumbling:
-    """A re-check that breaks down after a few placements."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def bench(self, rows: Sequence[MachineRow]) -> Bench:
-        """One that breaks down."""
-        stumbling = self
-
-        class Stumbles(AgreeableBench):
-            def place(self, machine: str, vm: VM, tenant: str) -> str | None:
-                stumbling.left -= 1
-                if stumbling.left < 0:
-                    raise RuntimeError("stumbled")
-                return None
-
-        return Stumbles()
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])

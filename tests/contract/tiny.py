@@ -184,6 +184,7 @@ def ask(key: str, request: bytes | None = None) -> Proposal:
     return Ask(key=key, request=asked(key) if request is None else request)
 
 
+# One that can be done once tenant t has a small VM, a, on m1.
 EVERY_KIND: dict[str, Proposal] = {
     "place": place("k", "t", {"b": "m2"}),
     "release": release("k", "t", {"a": "m1"}),
@@ -290,6 +291,26 @@ class Agreeable:
     def bench(self, rows: Sequence[MachineRow]) -> Bench:
         """One that lets everything pass."""
         return AgreeableBench()
+
+
+class Stumbling:
+    """A re-check that breaks down after a few placements."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def bench(self, rows: Sequence[MachineRow]) -> Bench:
+        """One that breaks down."""
+        stumbling = self
+
+        class Stumbles(AgreeableBench):
+            def place(self, machine: str, vm: VM, tenant: str) -> str | None:
+                stumbling.left -= 1
+                if stumbling.left < 0:
+                    raise RuntimeError("stumbled")
+                return None
+
+        return Stumbles()
 
 
 class Meanwhile:

@@ -113,12 +113,18 @@ class Shaky(MemoryStore):
     moments: Sequence[str] = ()
 
     def commit(
-        self, group: Sequence[Proposal], recheck: Recheck, *, strict: bool = False, round_: Round | None = None
+        self,
+        group: Sequence[Proposal],
+        recheck: Recheck,
+        *,
+        strict: bool = False,
+        round_: Round | None = None,
+        dry: bool = False,
     ) -> list[Outcome]:
         moment, self.moments = (self.moments[0], self.moments[1:]) if self.moments else ("", ())
         if moment == "before":
             raise StoreUnavailable("away")
-        outcomes = super().commit(group, recheck, strict=strict, round_=round_)
+        outcomes = super().commit(group, recheck, strict=strict, round_=round_, dry=dry)
         if moment == "after":
             raise StoreUnavailable("away")
         return outcomes

@@ -11,7 +11,7 @@ from roost.model.change import ENTRIES, Placed
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import VM, Constraints
-from roost.store.contract import MOST_RESOURCES, Decided, FeedRow, Record, Round
+from roost.store.contract import MOST_RESOURCES, Decided, FeedRow, PolicyResult, Record, Round
 from roost.store.ledger import ClusterRow, MachineRow, TenantRow, VMRow
 
 _numbers = msgspec.json.Decoder(list[int]).decode
@@ -115,6 +115,21 @@ class Codec:
         key, outcome, request, record, placed = row
         return Decided(
             key=key, outcome=outcome, request=request.encode(), record=_record(record), placed=_placed(placed)
+        )
+
+    @staticmethod
+    def policy_result(row: tuple[str, int, int, int, int, int, int]) -> PolicyResult:
+        """How a policy fared, from sums; the mean is divided here, so that all stores round it alike."""
+        policy, requests, committed, vms, retries, total, p99 = row
+        return PolicyResult(
+            policy=policy,
+            requests=requests,
+            committed=committed,
+            declined=requests - committed,
+            vms=vms,
+            retries=retries,
+            mean_decided_us=total / requests,
+            p99_decided_us=p99,
         )
 
     @staticmethod

@@ -20,7 +20,7 @@ from roost.model.change import Entry, Placed
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import UNCONSTRAINED, VM, Constraints
-from roost.store.ledger import Ledger, MachineRow, TenantRow
+from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
 
 LARGEST_GROUP = 1_024  # proposals that can share a transaction
 MOST_RESOURCES = 8  # columns that the tables have for amounts
@@ -176,6 +176,19 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     placed: tuple[Placed, ...] = ()
 
 
+class PolicyResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What came of the requests that a policy decided."""
+
+    policy: str  # name and digest
+    requests: int
+    committed: int
+    declined: int
+    vms: int  # that were placed
+    retries: int
+    mean_decided_us: float
+    p99_decided_us: int  # by nearest rank: the lowest that at least 99 of 100 do not exceed
+
+
 # ----------------------------------------------------------------------------------------------------------- outcomes
 
 
@@ -288,7 +301,10 @@ class Store(Protocol):
     - The feed has every commit exactly once, under consecutive revisions, in one order for every follower, and an
       entry follows whatever it rests on. A revision once seen never changes.
     - `load` and the feed fit together: the ledger loaded at a revision, and the entries after it, make the tables.
-    - Methods may be called from any thread; one thread may commit while another follows the feed.
+    - Methods may be called from any thread; one thread may commit while another follows the feed, and neither waits
+      for those who look things up.
+    - Lists are in the order of names, which are compared by code point. What was committed before a call is in them,
+      whether the feed has a revision for it or not.
     """
 
     @property
@@ -299,9 +315,18 @@ class Store(Protocol):
         """Everything, as of one revision."""
 
     def commit(
-        self, group: Sequence[Proposal], recheck: Recheck, *, strict: bool = False, round_: Round | None = None
+        self,
+        group: Sequence[Proposal],
+        recheck: Recheck,
+        *,
+        strict: bool = False,
+        round_: Round | None = None,
+        dry: bool = False,
     ) -> list[Outcome]:
-        """Do what can be done, in order. `strict` refuses what was decided on an outdated machine, though it fits."""
+        """Do what can be done, in order. `strict` refuses what was decided on an outdated machine, though it fits.
+
+        `dry`: only say what would come of it at this moment. Nothing at all is written.
+        """
 
     def changes(self, since: int, limit: int = 1_000, *, patient: bool = False) -> Feed:
         """What was committed after a revision, as far as the feed is numbered; at most `limit` transactions.
@@ -324,8 +349,36 @@ class Store(Protocol):
     def round(self, agent: str, number: int) -> Round | None:
         """What an agent saw."""
 
-    def decisions(self, limit: int = 100) -> list[Decided]:
-        """The latest decisions, latest first."""
+    def decisions(
+        self, limit: int = 100, *, before: tuple[float, str] | None = None, prefix: str = ""
+    ) -> list[Decided]:
+        """The latest decisions, latest first by (record.at, key); `before` that, and of keys with a prefix."""
+
+    def policy_results(self, since: float) -> list[PolicyResult]:
+        """How each policy fared with the requests that were decided since a time."""
+
+    def tenant(self, name: str) -> TenantRow | None:
+        """A tenant that has VMs."""
+
+    def tenants(self, after: str = "", limit: int = 100, prefix: str = "") -> list[tuple[str, TenantRow]]:
+        """Tenants after a name, those with a prefix."""
+
+    def vm(self, name: str) -> VMRow | None:
+        """A VM that runs."""
+
+    def vms(
+        self,
+        after: str = "",
+        limit: int = 100,
+        *,
+        tenant: str | None = None,
+        machine: str | None = None,
+        prefix: str = "",
+    ) -> list[tuple[str, VMRow]]:
+        """VMs after a name: of a tenant, on a machine, of tenants with a prefix."""
+
+    def machine(self, name: str) -> MachineRow | None:
+        """A machine as it is now."""
 
     def registry(self, kind: str) -> dict[str, str]:
         """The present values of a kind, by name."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from roost.model.inventory import Catalogue
-from roost.store.contract import Decided, Feed, FeedRow, Mending, Outcome, Proposal, Recheck, Round
-from roost.store.ledger import Ledger
+from roost.store.contract import Decided, Feed, FeedRow, Mending, Outcome, PolicyResult, Proposal, Recheck, Round
+from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
 from roost.store.settle import Facts, Settlement, first_stamp, needs_of, settle
 
 Name = TypeVar("Name")
@@ -34,7 +36,13 @@ class MemoryStore:
             return self._ledger.copy()
 
     def commit(
-        self, group: Sequence[Proposal], recheck: Recheck, *, strict: bool = False, round_: Round | None = None
+        self,
+        group: Sequence[Proposal],
+        recheck: Recheck,
+        *,
+        strict: bool = False,
+        round_: Round | None = None,
+        dry: bool = False,
     ) -> list[Outcome]:
         """Do what can be done, in order."""
         needs = needs_of(group)
@@ -49,7 +57,8 @@ class MemoryStore:
                 registry={place: ledger.registry[place] for place in needs.registry if place in ledger.registry},
             )
             settled = settle(group, facts, ledger.accounts, recheck, first_stamp(ledger.revision), strict)
-            self._write(settled, round_)
+            if not dry:
+                self._write(settled, round_)
         return settled.outcomes
 
     def _write(self, settled: Settlement, round_: Round | None) -> None:
@@ -106,13 +115,74 @@ class MemoryStore:
         """What came of a key."""
         return self._decided.get(key)
 
-    def decisions(self, limit: int = 100) -> list[Decided]:
-        """The latest decisions, latest first."""
-        return sorted(self._decided.values(), key=lambda decided: -decided.record.at)[:limit]
-
     def round(self, agent: str, number: int) -> Round | None:
         """What an agent saw."""
         return self._rounds.get((agent, number))
+
+    def decisions(
+        self, limit: int = 100, *, before: tuple[float, str] | None = None, prefix: str = ""
+    ) -> list[Decided]:
+        """The latest decisions, latest first."""
+        with self._changed:
+            found = {(d.record.at, key): d for key, d in self._decided.items() if key.startswith(prefix)}
+        return [found[when] for when in heapq.nlargest(limit, (w for w in found if before is None or w < before))]
+
+    def policy_results(self, since: float) -> list[PolicyResult]:
+        """How each policy fared with the requests that were decided since a time."""
+        with self._changed:
+            by_policy: dict[str, list[Decided]] = {}
+            for decided in self._decided.values():
+                if decided.record.policy and decided.record.at >= since:
+                    by_policy.setdefault(decided.record.policy, []).append(decided)
+        return [_result(policy, made) for policy, made in sorted(by_policy.items())]
+
+    # --------------------------------------------------------------------------------------------- looking up
+
+    def tenant(self, name: str) -> TenantRow | None:
+        """A tenant that has VMs."""
+        return self._ledger.tenants.get(name)
+
+    def tenants(self, after: str = "", limit: int = 100, prefix: str = "") -> list[tuple[str, TenantRow]]:
+        """Tenants after a name, those with a prefix."""
+        with self._changed:
+            tenants = self._ledger.tenants
+            names = heapq.nsmallest(limit, (n for n in tenants if n > after and n.startswith(prefix)))
+            return [(name, tenants[name]) for name in names]
+
+    def vm(self, name: str) -> VMRow | None:
+        """A VM that runs."""
+        return self._ledger.vms.get(name)
+
+    def vms(
+        self,
+        after: str = "",
+        limit: int = 100,
+        *,
+        tenant: str | None = None,
+        machine: str | None = None,
+        prefix: str = "",
+    ) -> list[tuple[str, VMRow]]:
+        """VMs after a name: of a tenant, on a machine, of tenants with a prefix."""
+        with self._changed:
+            vms = self._ledger.vms
+            names = heapq.nsmallest(
+                limit,
+                (
+                    name
+                    for name, row in vms.items()
+                    if name > after
+                    and tenant in (None, row.tenant)
+                    and machine in (None, row.machine)
+                    and row.tenant.startswith(prefix)
+                ),
+            )
+            return [(name, vms[name]) for name in names]
+
+    def machine(self, name: str) -> MachineRow | None:
+        """A machine as it is now."""
+        with self._changed:
+            row = self._ledger.machines.get(name)
+            return row.copy() if row else None
 
     def registry(self, kind: str) -> dict[str, str]:
         """The present values of a kind, by name."""
@@ -138,6 +208,21 @@ class MemoryStore:
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+def _result(policy: str, made: Sequence[Decided]) -> PolicyResult:
+    times = sorted(decided.record.decided_us for decided in made)
+    committed = sum(decided.outcome == "committed" for decided in made)
+    return PolicyResult(
+        policy=policy,
+        requests=len(made),
+        committed=committed,
+        declined=len(made) - committed,
+        vms=sum(len(decided.placed) for decided in made),
+        retries=sum(decided.record.retries for decided in made),
+        mean_decided_us=sum(times) / len(times),
+        p99_decided_us=times[math.ceil(0.99 * len(times)) - 1],
+    )
 
 
 def _update(rows: dict[Name, Row], changed: Mapping[Name, Row | None]) -> None:

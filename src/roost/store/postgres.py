@@ -11,12 +11,12 @@ import psycopg
 from psycopg import errors
 
 from roost.model.change import ENTRIES
-from roost.model.errors import InvalidInput, InvariantBroken, StoreUnavailable
+from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreUnavailable
 from roost.model.inventory import Catalogue
 from roost.store.codec import Codec, encode, feed_row
 from roost.store.contract import Decided, Feed, Mending, Outcome, Proposal, Recheck, Round
 from roost.store.ledger import Ledger
-from roost.store.settle import Facts, Settlement, needs_of, settle
+from roost.store.settle import Facts, Needs, Settlement, needs_of, settle
 from roost.store.sql_text import latest, migrations, queries
 from roost.store.tables import Tables
 
@@ -37,14 +37,16 @@ RACES = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFa
 
 
 class PostgresStore(Tables):
-    """A zone in a database. Any number of processes may use it; each store object holds up to three connections."""
+    """A zone in a database. Any number of processes may use it; each store object holds up to four connections."""
 
     def __init__(self, url: str, *, create: Catalogue | None = None) -> None:
         """Open a database, bringing its schema up to date; `create` begins a new zone in it."""
         self.url = url
-        self._writing, self._reading, self._listening = threading.Lock(), threading.Lock(), threading.Lock()
+        self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._looking, self._listening = threading.Lock(), threading.Lock()
         self._writer: psycopg.Connection | None = None
         self._reader: psycopg.Connection | None = None
+        self._lookup: psycopg.Connection | None = None
         self._listener: psycopg.Connection | None = None
         try:
             with self._using("_writer", self._writing) as connection, connection.transaction():
@@ -70,8 +72,7 @@ class PostgresStore(Tables):
                     raise
                 if connection is not None:
                     connection.close()
-                said = str(error).strip().partition("\n")[0]
-                raise StoreUnavailable(f"PostgreSQL cannot be used: {said}") from error
+                raise StoreUnavailable(f"PostgreSQL cannot be used: {_said(error)}") from error
 
     def load(self) -> Ledger:
         """Everything, as of one revision."""
@@ -80,13 +81,23 @@ class PostgresStore(Tables):
         with self._using("_reader", self._reading) as connection, late, connection.transaction():
             connection.execute(f"SET LOCAL lock_timeout = {PATIENCE_MS}")
             connection.execute(SQL["number_changes"], (True,))
-        with self._using("_reader", self._reading) as connection, connection.transaction():
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        with self._snapshot("_reader", self._reading) as connection:
             return self._numbered(connection)
 
+    @contextmanager
+    def _snapshot(self, name: str, lock: threading.Lock) -> Iterator[psycopg.Connection]:
+        """Reads that all see the same state, and lock nothing."""
+        with self._using(name, lock) as connection, connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield connection
+
     def _read(self, name: str, *values: Any) -> list[Any]:
-        with self._using("_reader", self._reading) as connection:
-            return connection.execute(SQL[name], values).fetchall()
+        with self._using("_lookup", self._looking) as connection:
+            try:
+                # Not prepared: how a list is best read depends on what is asked for.
+                return connection.execute(SQL[name], values, prepare=False).fetchall()
+            except psycopg.DataError as error:  # a NUL in a text, most likely
+                raise InvalidInput("name", f"cannot be looked up: {_said(error)}", "use another one") from None
 
     def _listed(self, names: Sequence[str]) -> list[str]:
         return list(names)
@@ -104,9 +115,19 @@ class PostgresStore(Tables):
     # -------------------------------------------------------------------------------------------- committing
 
     def commit(
-        self, group: Sequence[Proposal], recheck: Recheck, *, strict: bool = False, round_: Round | None = None
+        self,
+        group: Sequence[Proposal],
+        recheck: Recheck,
+        *,
+        strict: bool = False,
+        round_: Round | None = None,
+        dry: bool = False,
     ) -> list[Outcome]:
         """Do what can be done, in order."""
+        if dry:
+            with self._snapshot("_lookup", self._looking) as connection:
+                facts, stamp = self._facts(connection, needs_of(group), dry=True)
+                return settle(group, facts, self._accounts, recheck, stamp, strict).outcomes
         for attempt in range(1, ATTEMPTS + 1):
             with self._using("_writer", self._writing) as connection, _checked():
                 try:
@@ -127,20 +148,31 @@ class PostgresStore(Tables):
         round_: Round | None,
     ) -> list[Outcome]:
         """Two trips to the server: lock and read, then write and commit."""
-        needs, codec = needs_of(group), self._codec
+        facts, first_stamp = self._facts(connection, needs_of(group))
+        there: set[str | tuple[str, str]] = {*facts.tenants, *facts.registry}
+        settled = settle(group, facts, self._accounts, recheck, first_stamp, strict)
+        with connection.pipeline():
+            self._write(connection, settled, there, facts.known, round_)
+            connection.execute("COMMIT")
+        return settled.outcomes
+
+    def _facts(self, connection: psycopg.Connection, needs: Needs, *, dry: bool = False) -> tuple[Facts, int]:
+        """The freshest rows and the first stamp, in a transaction that begins here and locks them; dry, in any."""
+        codec, lock = self._codec, "" if dry else " FOR UPDATE"
         with connection.pipeline():
             run = connection.execute
-            run("BEGIN")
-            machines = run(SQL["lock_machines"], (needs.machines,))
-            if needs.clusters:
+            if not dry:
+                run("BEGIN")
+            machines = run(SQL["machines"] + lock, (needs.machines,))
+            if needs.clusters and not dry:
                 run(SQL["lock_clusters"])
             clusters = run(SQL["all_clusters"]) if needs.clusters else None
-            tenants = run(SQL["lock_tenants"], (needs.tenants,))
+            tenants = run(SQL["tenants"] + lock, (needs.tenants,))
             kinds, names = [kind for kind, _ in needs.registry], [name for _, name in needs.registry]
-            registry = run(SQL["lock_registry"], (kinds, names)) if needs.registry else None
+            registry = run(SQL["registry"] + lock, (kinds, names)) if needs.registry else None
             vms = run(SQL["vms"], (needs.vms,))
             known = run(SQL["decisions"], (needs.keys,))
-            stamps = run(SQL["next_stamps"])
+            stamps = run(SQL["coming_stamps" if dry else "next_stamps"])
         rows = map(codec.machine, machines.fetchall())
         facts = Facts(
             known={d.key: d for d in map(codec.decided, known.fetchall())},
@@ -151,12 +183,7 @@ class PostgresStore(Tables):
             registry={(kind, name): value for kind, name, value in registry.fetchall()} if registry else {},
         )
         (first_stamp,) = _only(stamps)
-        there: set[str | tuple[str, str]] = {*facts.tenants, *facts.registry}
-        settled = settle(group, facts, self._accounts, recheck, first_stamp, strict)
-        with connection.pipeline():
-            self._write(connection, settled, there, facts.known, round_)
-            connection.execute("COMMIT")
-        return settled.outcomes
+        return facts, first_stamp
 
     def _write(
         self,
@@ -264,7 +291,7 @@ class PostgresStore(Tables):
 
     def close(self) -> None:
         """Let go of the connections."""
-        for name in ("_writer", "_reader", "_listener"):
+        for name in ("_writer", "_reader", "_lookup", "_listener"):
             connection = getattr(self, name)
             if connection is not None:
                 connection.close()
@@ -277,6 +304,11 @@ def _checked() -> Iterator[None]:
         yield
     except errors.CheckViolation as error:
         raise InvariantBroken(f"the database refuses what was to be written: {error}") from error
+
+
+def _said(error: psycopg.Error) -> str:
+    """What is wrong, in a line."""
+    return str(error).strip().partition("\n")[0]
 
 
 def _only(cursor: psycopg.Cursor[Any]) -> tuple[Any, ...]:
@@ -311,12 +343,13 @@ def _migrate(connection: psycopg.Connection, create: Catalogue | None) -> None:
         elif create:
             connection.execute("CREATE TABLE schema_version (version INTEGER NOT NULL)")
     except errors.SyntaxErrorOrAccessRuleViolation as error:
-        said = str(error).partition("\n")[0]
-        raise InvalidInput("store", f"another program uses the database ({said})", "choose an empty one") from None
+        raise InvalidInput(
+            "store", f"another program uses the database ({_said(error)})", "choose an empty one"
+        ) from None
     if version and create:
         raise InvalidInput("store", "the database holds a zone already", "use it as it is, or choose another database")
     if not version and create is None:
-        raise InvalidInput("store", "the database holds no zone", "make one with `roost store create`")
+        raise NoZone("the database holds no zone")
     if version > latest(DIALECT):
         raise InvalidInput("store", f"has schema version {version}", f"this Roost works with {latest(DIALECT)}")
     if create:

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from roost.model.errors import InvalidInput, InvariantBroken, StoreUnavailable
+from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreUnavailable
 from roost.model.inventory import Catalogue
 from roost.store.codec import Codec, encode, feed_row
 from roost.store.contract import Feed, Mending, Outcome, Proposal, Recheck, Round
@@ -34,10 +34,11 @@ class SqliteStore(Tables):
         self.path = Path(path)
         _check_file(self.path, create)
         self._lock_file = None if read_only else _lock(self.path)
-        self._writing, self._reading, self._changed = threading.Lock(), threading.Lock(), threading.Condition()
+        self._writing, self._reading, self._looking = threading.Lock(), threading.Lock(), threading.Lock()
+        self._changed = threading.Condition()
         self._last = 0  # revision, as far as this process knows
         try:
-            self._writer, self._reader = self._connect(read_only), self._connect(read_only)
+            self._writer, self._reader, self._lookup = (self._connect(read_only) for _ in range(3))
             if not read_only:
                 with self._transaction():
                     _migrate(self._writer, create)
@@ -92,26 +93,26 @@ class SqliteStore(Tables):
                 raise StoreUnavailable(f"{self.path}: {error}") from error
 
     @contextmanager
-    def _snapshot(self) -> Iterator[sqlite3.Connection]:
+    def _snapshot(self, connection: sqlite3.Connection, lock: threading.Lock) -> Iterator[None]:
         """Reads that all see the same state."""
-        with self._reading:
+        with lock:
             try:
-                self._reader.execute("BEGIN")
+                connection.execute("BEGIN")
                 try:
-                    yield self._reader
+                    yield
                 finally:
-                    self._reader.execute("COMMIT")
+                    connection.execute("COMMIT")
             except sqlite3.Error as error:
                 raise StoreUnavailable(f"{self.path}: {error}") from error
 
     def load(self) -> Ledger:
         """Everything, as of one revision."""
-        with self._snapshot() as connection:
-            return self._ledger(lambda name: connection.execute(SQL[name]))
+        with self._snapshot(self._reader, self._reading):
+            return self._ledger(lambda name: self._reader.execute(SQL[name]))
 
     def _read(self, name: str, *values: Any) -> list[Any]:
-        with self._snapshot() as connection:
-            return connection.execute(SQL[name], values).fetchall()
+        with self._snapshot(self._lookup, self._looking):
+            return self._lookup.execute(SQL[name], values).fetchall()
 
     def _listed(self, names: Sequence[str]) -> str:
         return encode(names)
@@ -119,30 +120,44 @@ class SqliteStore(Tables):
     # -------------------------------------------------------------------------------------------- committing
 
     def commit(
-        self, group: Sequence[Proposal], recheck: Recheck, *, strict: bool = False, round_: Round | None = None
+        self,
+        group: Sequence[Proposal],
+        recheck: Recheck,
+        *,
+        strict: bool = False,
+        round_: Round | None = None,
+        dry: bool = False,
     ) -> list[Outcome]:
         """Do what can be done, in order."""
-        needs = needs_of(group)
+        if dry:
+            with self._snapshot(self._lookup, self._looking):
+                return self._settle(self._lookup, group, recheck, strict)[0].outcomes
         with self._transaction():
-            codec, run = self._codec, self._writer.execute
-            rows = map(codec.machine, run(SQL["machines"], (self._listed(needs.machines),)))
-            found = (run(SQL["registry"], place).fetchone() for place in needs.registry)
-            facts = Facts(
-                known={d.key: d for d in map(codec.decided, run(SQL["decisions"], (self._listed(needs.keys),)))},
-                machines={row.spec.name: row for row in rows},
-                tenants=dict(map(codec.tenant, run(SQL["tenants"], (self._listed(needs.tenants),)))),
-                vms=dict(map(codec.vm, run(SQL["vms"], (self._listed(needs.vms),)))),
-                clusters=dict(map(codec.cluster, run(SQL["all_clusters"]))) if needs.clusters else {},
-                registry={(row[0], row[1]): row[2] for row in found if row},
-            )
-            last, _ = run(SQL["head"]).fetchone()
-            settled = settle(group, facts, self._accounts, recheck, first_stamp(last), strict)
+            settled, last = self._settle(self._writer, group, recheck, strict)
             self._write(settled, last, round_)
         if settled.entries:
             with self._changed:
                 self._last = last + len(settled.entries)
                 self._changed.notify_all()
         return settled.outcomes
+
+    def _settle(
+        self, connection: sqlite3.Connection, group: Sequence[Proposal], recheck: Recheck, strict: bool
+    ) -> tuple[Settlement, int]:
+        """What comes of a group, within the transaction that is open; and the last revision."""
+        needs, codec, run = needs_of(group), self._codec, connection.execute
+        rows = map(codec.machine, run(SQL["machines"], (self._listed(needs.machines),)))
+        found = (run(SQL["registry"], place).fetchone() for place in needs.registry)
+        facts = Facts(
+            known={d.key: d for d in map(codec.decided, run(SQL["decisions"], (self._listed(needs.keys),)))},
+            machines={row.spec.name: row for row in rows},
+            tenants=dict(map(codec.tenant, run(SQL["tenants"], (self._listed(needs.tenants),)))),
+            vms=dict(map(codec.vm, run(SQL["vms"], (self._listed(needs.vms),)))),
+            clusters=dict(map(codec.cluster, run(SQL["all_clusters"]))) if needs.clusters else {},
+            registry={(row[0], row[1]): row[2] for row in found if row},
+        )
+        last, _ = run(SQL["head"]).fetchone()
+        return settle(group, facts, self._accounts, recheck, first_stamp(last), strict), last
 
     def _write(self, settled: Settlement, last: int, round_: Round | None) -> None:
         codec, run, many = self._codec, self._writer.execute, self._writer.executemany
@@ -188,11 +203,11 @@ class SqliteStore(Tables):
         del patient
         if self._lock_file and since >= self._last:  # nobody else writes
             return Feed(())
-        with self._snapshot() as connection:
-            _, trimmed = connection.execute(SQL["head"]).fetchone()
+        with self._snapshot(self._reader, self._reading):
+            _, trimmed = self._reader.execute(SQL["head"]).fetchone()
             if since < trimmed:
                 return Feed((), reload=True)
-            rows = connection.execute(SQL["changes"], (since, limit)).fetchall()
+            rows = self._reader.execute(SQL["changes"], (since, limit)).fetchall()
         return Feed(list(map(feed_row, rows)))
 
     def wait(self, since: int, seconds: float) -> bool:
@@ -233,7 +248,7 @@ class SqliteStore(Tables):
 
     def close(self) -> None:
         """Let go of the file."""
-        for name in ("_reader", "_writer"):
+        for name in ("_lookup", "_reader", "_writer"):
             if hasattr(self, name):
                 getattr(self, name).close()
         if self._lock_file is not None:
@@ -251,7 +266,7 @@ def _check_file(path: Path, create: Catalogue | None) -> None:
         Codec(create)  # refuses what the tables cannot keep
     if not path.exists():
         if create is None:
-            raise InvalidInput("store", f"there is no file {path}", "make one with `roost store create`")
+            raise NoZone(f"there is no file {path}")
         return
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as file:
@@ -263,7 +278,7 @@ def _check_file(path: Path, create: Catalogue | None) -> None:
     if tables and "zone" not in tables:
         raise InvalidInput("store", f"{path} is another program's", "choose another file")
     if not tables and create is None:
-        raise InvalidInput("store", "the file holds no zone", "make one with `roost store create`")
+        raise NoZone("the file holds no zone")
 
 
 def _lock(path: Path) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from roost.model.inventory import Catalogue
 from roost.store.codec import Codec, decode_catalogue, decode_round
-from roost.store.contract import Decided, Round
-from roost.store.ledger import Accounts, Ledger
+from roost.store.contract import Decided, PolicyResult, Round
+from roost.store.ledger import Accounts, Ledger, MachineRow, TenantRow, VMRow
+
+BEYOND = "\U0010ffff" * 64  # no name comes after it
 
 
 class Tables(ABC):
@@ -26,7 +29,7 @@ class Tables(ABC):
 
     @abstractmethod
     def _read(self, name: str, *values: Any) -> list[Any]:
-        """All rows of a statement."""
+        """All rows of a statement, by a connection on which nobody waits who commits or follows the feed."""
 
     @abstractmethod
     def _listed(self, names: Sequence[str]) -> Any:
@@ -54,14 +57,64 @@ class Tables(ABC):
         rows = self._read("decisions", self._listed([key]))
         return self._codec.decided(rows[0]) if rows else None
 
-    def decisions(self, limit: int = 100) -> list[Decided]:
+    def decisions(
+        self, limit: int = 100, *, before: tuple[float, str] | None = None, prefix: str = ""
+    ) -> list[Decided]:
         """The latest decisions, latest first."""
-        return list(map(self._codec.decided, self._read("latest_decisions", limit)))
+        rows = self._read("list_decisions", *(before or (math.inf, "")), *_span(prefix), limit)
+        return list(map(self._codec.decided, rows))
+
+    def policy_results(self, since: float) -> list[PolicyResult]:
+        """How each policy fared with the requests that were decided since a time."""
+        return list(map(self._codec.policy_result, self._read("policy_results", since)))
 
     def round(self, agent: str, number: int) -> Round | None:
         """What an agent saw."""
         rows = self._read("round", agent, number)
         return decode_round(rows[0][0]) if rows else None
+
+    # --------------------------------------------------------------------------------------------- looking up
+
+    def tenant(self, name: str) -> TenantRow | None:
+        """A tenant that has VMs."""
+        return dict(map(self._codec.tenant, self._read("tenants", self._listed([name])))).get(name)
+
+    def tenants(self, after: str = "", limit: int = 100, prefix: str = "") -> list[tuple[str, TenantRow]]:
+        """Tenants after a name, those with a prefix."""
+        first, last = _span(prefix)
+        return list(map(self._codec.tenant, self._read("list_tenants", max(first, after), last, after, limit)))
+
+    def vm(self, name: str) -> VMRow | None:
+        """A VM that runs."""
+        return dict(map(self._codec.vm, self._read("vms", self._listed([name])))).get(name)
+
+    def vms(
+        self,
+        after: str = "",
+        limit: int = 100,
+        *,
+        tenant: str | None = None,
+        machine: str | None = None,
+        prefix: str = "",
+    ) -> list[tuple[str, VMRow]]:
+        """VMs after a name: of a tenant, on a machine, of tenants with a prefix."""
+        if tenant is not None and not tenant.startswith(prefix):
+            return []
+        if machine is not None:
+            span = _span(prefix) if tenant is None else (tenant, tenant)
+            rows = self._read("list_vms_on_machine", machine, *span, after, limit)
+        elif tenant is not None:
+            rows = self._read("list_vms_of_tenant", tenant, after, limit)
+        elif prefix:
+            rows = self._read("list_vms_of_tenants", *_span(prefix), after, limit)
+        else:
+            rows = self._read("list_vms", after, limit)
+        return list(map(self._codec.vm, rows))
+
+    def machine(self, name: str) -> MachineRow | None:
+        """A machine as it is now."""
+        rows = self._read("machines", self._listed([name]))
+        return self._codec.machine(rows[0]) if rows else None
 
     def registry(self, kind: str) -> dict[str, str]:
         """The present values of a kind, by name."""
@@ -70,3 +123,8 @@ class Tables(ABC):
     def amounts(self) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
         """What is used of each machine and what it has, by resource, as the database itself compares them."""
         return dict(map(self._codec.amounts, self._read("amounts")))
+
+
+def _span(prefix: str) -> tuple[str, str]:
+    """All names with a prefix lie between these two, and no others do, by code point. Nothing in it is a wildcard."""
+    return prefix, prefix + BEYOND

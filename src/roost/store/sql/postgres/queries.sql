@@ -26,10 +26,10 @@ SELECT last, trimmed FROM zone FOR UPDATE
 -- Nobody else writes anything meanwhile.
 LOCK TABLE zone, machines, clusters, tenants, registry, vms, inbox IN EXCLUSIVE MODE
 
--- name: lock_machines
--- The machines of a list of names, locked in the order of their names.
+-- name: machines
+-- The machines of a list of names, in the order in which they are locked.
 SELECT spec, used, classes, vms, owner, state, health, failures, versions_behind, version
-FROM machines WHERE name = ANY(%b) ORDER BY name FOR UPDATE
+FROM machines WHERE name = ANY(%b) ORDER BY name
 
 -- name: all_machines
 -- Every machine.
@@ -86,13 +86,18 @@ ON CONFLICT (name) DO UPDATE SET
 -- Clusters are no more.
 DELETE FROM clusters WHERE name = ANY(%b)
 
--- name: lock_tenants
--- The tenants of a list of names, locked in the order of their names.
-SELECT name, constraints, stamp, vms FROM tenants WHERE name = ANY(%b) ORDER BY name FOR UPDATE
+-- name: tenants
+-- The tenants of a list of names, in the order in which they are locked.
+SELECT name, constraints, stamp, vms FROM tenants WHERE name = ANY(%b) ORDER BY name
 
 -- name: all_tenants
 -- Every tenant.
 SELECT name, constraints, stamp, vms FROM tenants
+
+-- name: list_tenants
+-- Tenants with names between two, but not the one where the last page ended.
+SELECT name, constraints, stamp, vms FROM tenants
+WHERE name BETWEEN %s AND %s AND name <> %s ORDER BY name LIMIT %s
 
 -- name: add_tenants
 -- Tenants begin; two transactions cannot begin the same one.
@@ -117,6 +122,24 @@ SELECT name, tenant, machine, spec FROM vms WHERE name = ANY(%b)
 -- Every VM.
 SELECT name, tenant, machine, spec FROM vms
 
+-- name: list_vms
+-- VMs after a name.
+SELECT name, tenant, machine, spec FROM vms WHERE name > %s ORDER BY name LIMIT %s
+
+-- name: list_vms_of_tenant
+-- VMs of a tenant, after a name.
+SELECT name, tenant, machine, spec FROM vms WHERE tenant = %s AND name > %s ORDER BY name LIMIT %s
+
+-- name: list_vms_of_tenants
+-- VMs of the tenants with names between two, after a name.
+SELECT name, tenant, machine, spec FROM vms
+WHERE tenant BETWEEN %s AND %s AND name > %s ORDER BY name LIMIT %s
+
+-- name: list_vms_on_machine
+-- VMs on a machine, of the tenants with names between two, after a name.
+SELECT name, tenant, machine, spec FROM vms
+WHERE machine = %s AND tenant BETWEEN %s AND %s AND name > %s ORDER BY name LIMIT %s
+
 -- name: add_vms
 -- VMs run.
 INSERT INTO vms (name, tenant, machine, spec)
@@ -126,10 +149,10 @@ SELECT * FROM unnest(%b::text[], %b::text[], %b::text[], %b::text[])
 -- VMs run no more.
 DELETE FROM vms WHERE name = ANY(%b)
 
--- name: lock_registry
--- Some entries of the registry, locked in their order.
+-- name: registry
+-- Some entries of the registry, in the order in which they are locked.
 SELECT kind, name, value FROM registry
-WHERE (kind, name) IN (SELECT * FROM unnest(%b::text[], %b::text[])) ORDER BY kind, name FOR UPDATE
+WHERE (kind, name) IN (SELECT * FROM unnest(%b::text[], %b::text[])) ORDER BY kind, name
 
 -- name: registry_of_kind
 -- The entries of a kind.
@@ -157,6 +180,10 @@ DELETE FROM registry WHERE (kind, name) IN (SELECT * FROM unnest(%b::text[], %b:
 -- name: next_stamps
 -- Stamps for the tenants of a transaction.
 SELECT nextval('stamps')
+
+-- name: coming_stamps
+-- The stamps that the next transaction will get, if it is the next.
+SELECT last_value + CASE WHEN is_called THEN 1024 ELSE 0 END FROM stamps
 
 -- name: append
 -- The entries of a transaction wait for their revisions. Its number is drawn here, when it holds all its locks.
@@ -194,9 +221,19 @@ DELETE FROM decisions WHERE decided < %s
 -- What came of the keys of a list.
 SELECT key, outcome, request, record, placed FROM decisions WHERE key = ANY(%b)
 
--- name: latest_decisions
--- The latest decisions.
-SELECT key, outcome, request, record, placed FROM decisions ORDER BY decided DESC LIMIT %s
+-- name: list_decisions
+-- Decisions before a time and key, latest first, of the keys between two.
+SELECT key, outcome, request, record, placed FROM decisions
+WHERE (decided, key) < (%s, %s) AND key BETWEEN %s AND %s ORDER BY decided DESC, key DESC LIMIT %s
+
+-- name: policy_results
+-- Sums over what each policy decided since a time, and the time that 99 of 100 decisions did not exceed.
+SELECT how.policy, count(*), count(*) FILTER (WHERE outcome = 'committed'), sum(json_array_length(placed::json)),
+    coalesce(sum(how.retries), 0)::bigint, coalesce(sum(how.decided_us), 0)::bigint,
+    percentile_disc(0.99) WITHIN GROUP (ORDER BY coalesce(how.decided_us, 0))
+FROM decisions, json_to_record(record::json) AS how (policy TEXT, retries BIGINT, decided_us BIGINT)
+WHERE decided >= %s AND how.policy <> ''
+GROUP BY how.policy ORDER BY how.policy COLLATE "C"
 
 -- name: reconsider
 -- What was declined is decided anew.

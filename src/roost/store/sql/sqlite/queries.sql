@@ -73,6 +73,11 @@ SELECT name, constraints, stamp, vms FROM tenants WHERE name IN (SELECT value FR
 -- Every tenant.
 SELECT name, constraints, stamp, vms FROM tenants
 
+-- name: list_tenants
+-- Tenants with names between two, but not the one where the last page ended.
+SELECT name, constraints, stamp, vms FROM tenants
+WHERE name BETWEEN ? AND ? AND name <> ? ORDER BY name LIMIT ?
+
 -- name: set_tenant
 -- A tenant begins or has other VMs.
 INSERT INTO tenants (name, constraints, stamp, vms) VALUES (?, ?, ?, ?)
@@ -89,6 +94,24 @@ SELECT name, tenant, machine, spec FROM vms WHERE name IN (SELECT value FROM jso
 -- name: all_vms
 -- Every VM.
 SELECT name, tenant, machine, spec FROM vms
+
+-- name: list_vms
+-- VMs after a name.
+SELECT name, tenant, machine, spec FROM vms WHERE name > ? ORDER BY name LIMIT ?
+
+-- name: list_vms_of_tenant
+-- VMs of a tenant, after a name.
+SELECT name, tenant, machine, spec FROM vms WHERE tenant = ? AND name > ? ORDER BY name LIMIT ?
+
+-- name: list_vms_of_tenants
+-- VMs of the tenants with names between two, after a name.
+SELECT name, tenant, machine, spec FROM vms
+WHERE tenant BETWEEN ? AND ? AND name > ? ORDER BY name LIMIT ?
+
+-- name: list_vms_on_machine
+-- VMs on a machine, of the tenants with names between two, after a name.
+SELECT name, tenant, machine, spec FROM vms
+WHERE machine = ? AND tenant BETWEEN ? AND ? AND name > ? ORDER BY name LIMIT ?
 
 -- name: add_vm
 -- A VM runs.
@@ -147,9 +170,26 @@ DELETE FROM decisions WHERE decided < ?
 -- What came of the keys of a list (JSON).
 SELECT key, outcome, request, record, placed FROM decisions WHERE key IN (SELECT value FROM json_each(?))
 
--- name: latest_decisions
--- The latest decisions.
-SELECT key, outcome, request, record, placed FROM decisions ORDER BY decided DESC LIMIT ?
+-- name: list_decisions
+-- Decisions before a time and key, latest first, of the keys between two.
+SELECT key, outcome, request, record, placed FROM decisions
+WHERE (decided, key) < (?, ?) AND +key BETWEEN ? AND ? ORDER BY decided DESC, key DESC LIMIT ?
+
+-- name: policy_results
+-- Sums over what each policy decided since a time, and the time that 99 of 100 decisions did not exceed.
+WITH made AS (
+    SELECT outcome, json_array_length(placed) AS vms, json_extract(record, '$.policy') AS policy,
+        coalesce(json_extract(record, '$.retries'), 0) AS retries,
+        coalesce(json_extract(record, '$.decided_us'), 0) AS decided_us
+    FROM decisions WHERE decided >= ?
+), ranked AS (
+    SELECT *, row_number() OVER (PARTITION BY policy ORDER BY decided_us) AS rank,
+        count(*) OVER (PARTITION BY policy) AS requests
+    FROM made WHERE policy <> ''
+)
+SELECT policy, count(*), count(*) FILTER (WHERE outcome = 'committed'), sum(vms), sum(retries), sum(decided_us),
+    min(decided_us) FILTER (WHERE rank >= 0.99 * requests)
+FROM ranked GROUP BY policy ORDER BY policy
 
 -- name: decide
 -- What came of a key; what was declined before may be decided anew.
