@@ -43,6 +43,7 @@ from tests.contract.tiny import (
 )
 
 ROWS = (Path(__file__).parent / "version_1.sql").read_text()
+MORE_ROWS = (Path(__file__).parent / "version_2.sql").read_text()
 # The last transaction has no revision yet.
 UNNUMBERED = """
 INSERT INTO inbox (agent, round, count, entries) SELECT agent, round, 1, entries FROM feed WHERE last = 5;
@@ -52,10 +53,10 @@ SELECT setval('stamps', 5120);
 """
 
 
-def first_script(dialect: str) -> str:
-    """What made version 1."""
-    number, script = migrations(dialect)[0]
-    assert number == 1
+def script_of(dialect: str, version: int) -> str:
+    """What made a version."""
+    number, script = migrations(dialect)[version - 1]
+    assert number == version
     return script
 
 
@@ -64,7 +65,7 @@ def old_file(tmp_path: Path) -> Path:
     """A file of version 1, with a zone in it."""
     path = tmp_path / "old.db"
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(first_script("sqlite"))
+        connection.executescript(script_of("sqlite", 1))
         connection.executescript(ROWS)
         connection.execute("PRAGMA user_version = 1")
     return path
@@ -74,7 +75,7 @@ def old_file(tmp_path: Path) -> Path:
 def old_database(new_database: str) -> str:
     """A database of version 1, with a zone in it."""
     with psycopg.connect(new_database, autocommit=True) as connection:
-        connection.execute(first_script("postgres"))
+        connection.execute(script_of("postgres", 1))
         connection.execute(ROWS)
         connection.execute(UNNUMBERED)
         connection.execute("CREATE TABLE schema_version (version INTEGER NOT NULL)")
@@ -87,6 +88,20 @@ def old(request: pytest.FixtureRequest) -> str | Path:
     """A zone that version 1 of the schema keeps."""
     place: str | Path = request.getfixturevalue("old_file" if request.param == "sqlite" else "old_database")
     return place
+
+
+@pytest.fixture
+def later(old: str | Path) -> str | Path:
+    """The same zone later, when version 2 kept it."""
+    if isinstance(old, Path):
+        with closing(sqlite3.connect(old)) as file:
+            file.executescript(script_of("sqlite", 2) + MORE_ROWS)
+    else:
+        with psycopg.connect(old) as database:
+            database.execute(script_of("postgres", 2))
+            database.execute(MORE_ROWS)
+    set_version(old, 2)
+    return old
 
 
 def open_store(where: str | Path, create: Catalogue | None = None) -> SqliteStore | PostgresStore:
@@ -165,6 +180,38 @@ def test_an_old_store_is_brought_up_to_date_and_goes_on(old: str | Path) -> None
         same(ledger, store.load())
         assert store.registry("quota") == {"t": "5"}
         assert names(store.commit(group[:1], recheck)) == ["replayed"]
+
+
+def test_what_was_decided_by_an_older_version_is_still_known(later: str | Path) -> None:
+    recheck = recheck_of((machine("m1"), machine("m5", "c2", "new")))
+    spot = VM("small", priority="spot")
+    with closing(open_store(later)) as store:
+        has_the_old_zone(store)
+        assert [(decided.key, decided.record.by) for decided in store.decisions()] == [("k9", ""), ("k1", "")]
+        assert store.round("a", 7) == Round(agent="a", number=7, revision=1, seed=3)
+        (result,) = store.policy_results(0.0)
+        assert (result.policy, result.requests, result.vms, result.p99_decided_us) == ("default 1f", 2, 2, 50)
+        assert [name for name, _ in store.vms(tenant="t")] == [name for name, _ in store.vms(machine="m1")] == ["a"]
+        assert store.registry("quota") == {}
+        group = [
+            place("k1", "t", {"a": "m1", "b": "m1"}, spot, constraints=PAIRS),
+            place("k9", "v", {"e": "m1"}),
+            register("k10", "t", "5"),
+        ]
+        assert names(store.commit(group, recheck)) == ["replayed", "committed", "committed"]
+        is_sound(store)
+    assert version_of(later) == latest("sqlite" if isinstance(later, Path) else "postgres")
+
+
+def test_names_are_compared_byte_by_byte_whatever_the_language_of_the_database(old_database: str) -> None:
+    PostgresStore(old_database).close()
+    by_language = """
+        SELECT table_name, column_name FROM information_schema.columns
+        WHERE table_schema = 'public' AND data_type = 'text' AND collation_name IS DISTINCT FROM 'C'
+        AND column_name IN ('name', 'kind', 'key', 'tenant', 'machine')
+    """
+    with psycopg.connect(old_database) as connection:
+        assert connection.execute(by_language).fetchall() == []
 
 
 def test_a_step_that_fails_leaves_the_store_as_it_was(old: str | Path, monkeypatch: pytest.MonkeyPatch) -> None:
