@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from roost.agent.agent import Agent, AgentSettings
+from roost.agent.agent import Agent, AgentSettings, Loaded
 from roost.agent.courier import InlineCourier, ThreadCourier
 from roost.engine.recheck import Recheck
-from roost.model.errors import InvalidInput, RoostError
+from roost.engine.ruleset import PolicySplit
+from roost.model.errors import InvalidInput, NoZone, RoostError
 from roost.model.inventory import catalogue_of, machine_specs
+from roost.model.zone import Zone
 from roost.rules.policy import Policy
+from roost.settings import POSTGRES
 from roost.store.contract import AddMachines, Record, Rejected, Store
 from roost.store.ledger import STARTING
 from roost.store.memory import MemoryStore
 from roost.store.sqlite import SqliteStore
 
-if TYPE_CHECKING:
-    from roost.model.zone import Zone
-
-POSTGRES = ("postgresql://", "postgres://")
+SYNTHETIC = "synthetic:"
 CHUNK = 5_000  # machines added at once
+
+
+def find_policy(name_or_file: str) -> Policy:
+    """A shipped policy by name, or the one in a .yaml file."""
+    is_file = name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file
+    return Policy.load(name_or_file) if is_file else Policy.named(name_or_file)
+
+
+def find_zone(file_or_size: str, seed: int = 1) -> Zone:
+    """The zone in a file, or a made-up one: synthetic:20000."""
+    if not file_or_size.startswith(SYNTHETIC):
+        return Zone.load(file_or_size)
+    size = file_or_size.removeprefix(SYNTHETIC).replace("_", "")
+    if not (size.isascii() and size.isdigit()):
+        raise InvalidInput("zone", f"{file_or_size!r} has no size", "write synthetic:20000")
+    return Zone.synthetic(int(size), seed)
+
+
+def ensure_store(url: str, zone: str) -> None:
+    """Make a store with a zone, unless there is one."""
+    if not url.startswith(POSTGRES) and Path(url).exists():
+        return
+    try:
+        open_store(url).close()
+    except NoZone:
+        open_store(url, create=find_zone(zone)).close()
 
 
 def open_store(url: str, *, read_only: bool = False, create: Zone | None = None) -> Store:
@@ -96,23 +122,28 @@ def recorded_policy(recorded: str, given: Policy | None = None) -> Policy:
 
 def open_agent(
     store: Store,
-    policy: Policy | None = None,
+    policy: Policy | PolicySplit | None = None,
     name: str = "",
     *,
     seed: int = 0,
     settings: AgentSettings | None = None,
     threads: bool | None = None,
+    patience: float = 30.0,
+    notify: Callable[[], None] = lambda: None,
+    background: Callable[[Callable[[], Loaded]], Future[Loaded]] | None = None,
 ) -> Agent:
     """An agent on a store. With `threads` it decides while it commits, which pays where committing is waiting.
 
     That is so with PostgreSQL; SQLite and memory compute in this very process, where two threads only get in each
-    other's way.
+    other's way. `patience`, `notify`: see ThreadCourier; `background`: see Agent.
     """
     if threads is None:
         threads = not isinstance(store, MemoryStore | SqliteStore)
-    courier = ThreadCourier(store) if threads else InlineCourier(store)
+    courier = ThreadCourier(store, patience=patience, notify=notify) if threads else InlineCourier(store)
     try:
-        return Agent(store, courier, policy or Policy.default(), name, seed=seed, settings=settings)
+        return Agent(
+            store, courier, policy or Policy.default(), name, seed=seed, settings=settings, background=background
+        )
     except RoostError:
         courier.close()
         raise

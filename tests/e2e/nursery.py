@@ -80,7 +80,7 @@ def _serve(line: socket.socket, zone: str) -> None:
 
     from roost.agent.operation import PlaceVMs
     from roost.cli.main import main
-    from roost.cli.output import find_zone
+    from roost.wiring import find_zone
     from roost.model.request import VM, Request
     from roost.wiring import open_agent, open_store
 

@@ -161,7 +161,7 @@ class Side:
         rules = policy(name).rules
         self.rows = [ACCOUNTS.new_row(spec) for spec in SPECS]
         self.recheck = recheck(name)
-        self.view = View(ZONE, self.recheck.kernel)
+        self.view = View(ZONE, self.recheck.arms[0].kernel)
         self.engine = Engine(self.view, rules, limits=SMALL)
         self._shapes = Shapes(ZONE, rules)
 

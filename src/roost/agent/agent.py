@@ -15,11 +15,13 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypedDict
 
 import msgspec
 
+from roost.agent.allocator import Allocator
 from roost.agent.avoidance import Avoidance
 from roost.agent.courier import Courier, Delivery, Group
 from roost.agent.decision import Decision
@@ -31,15 +33,16 @@ from roost.agent.operation import (
     ReleaseVMs,
     RemoveMachines,
     SetCluster,
+    SetEntry,
     SetMachine,
     Status,
 )
 from roost.agent.replica import Replica, RoundAhead, nameless
 from roost.engine.recheck import Recheck
-from roost.engine.ruleset import RulePolicy
+from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.model.change import Placed
-from roost.model.errors import InvalidInput, RoostError, StoreUnavailable, UnknownName
+from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, UnknownName
 from roost.model.request import Placement
 from roost.model.rows import MachineState
 from roost.model.zone import MOST_FEATURES
@@ -90,6 +93,8 @@ class Ticket:
     request: bytes
     submitted: float
     done: Callable[[Answer], None] | None = None
+    by: str = ""  # who asks
+    dry: bool = False  # nothing of it is to be done
     answer: Answer | None = None
     retries: int = 0
     started: float = 0.0  # the last try
@@ -98,6 +103,7 @@ class Ticket:
     decision: Decision | None = None
     asked: bool = False  # the store was asked whether it was done before, because it made no sense
     asking: bool = False  # it is being asked just now
+    generation: int = 0  # of what it changed, once it is committed
 
 
 class _Common(TypedDict):
@@ -124,6 +130,14 @@ class Counters:
     reasons: dict[str, int] = field(default_factory=dict)  # of conflicts
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """A fresh copy of a zone, and what was to decide on it."""
+
+    replica: Replica
+    split: PolicySplit
+
+
 class Agent:
     """Decides on its own copy of a zone and commits to a store. Not for several threads: one calls `step`."""
 
@@ -131,19 +145,23 @@ class Agent:
         self,
         store_: Store,
         courier: Courier,
-        policy: RulePolicy,
+        policy: RulePolicy | PolicySplit,
         name: str = "",
         *,
         seed: int = 0,
         settings: AgentSettings | None = None,
         limits: CacheLimits | None = None,
+        background: Callable[[Callable[[], Loaded]], Future[Loaded]] | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`name` must be this agent's alone, also over restarts; made up when empty."""
-        self.store, self.courier, self.policy, self.seed = store_, courier, policy, seed
+        """`name` must be this agent's alone, also over restarts; made up when empty.
+
+        `background` runs what takes long (to load the zone anew) where nobody has to wait for it.
+        """
+        self.store, self.courier, self.seed = store_, courier, seed
+        self.split = policy if isinstance(policy, PolicySplit) else PolicySplit(policy)
         self.name = name or f"agent-{uuid.uuid4().hex[:12]}"
-        self._recorded_policy = f"{policy.name} {policy.digest}"
         self.settings = settings or AgentSettings()
         self._limits, self._clock, self._now = limits, clock, now
         self.avoidance = Avoidance(self.settings.top, self.settings.window, seed)
@@ -156,26 +174,88 @@ class Agent:
         self._backlog: deque[FeedRow] = deque()
         self._outdated = False  # the copy must be loaded anew
         self._number = 0
-        self._load()
+        self._background, self._loading = background or _at_once, None
+        self._begin(self._load())
 
-    def _load(self) -> None:
+    _loading: Future[Loaded] | None  # a fresh copy, if one is being made
+
+    def _load(self) -> Loaded:
         """A fresh copy of everything."""
-        self.replica = Replica(self.store.load(), self.policy, self.seed, limits=self._limits, clock=self._clock)
-        self.recheck = Recheck(self.replica.allocator.zone, self.policy.rules)
+        split = self.split
+        replica = Replica(self.store.load(), split, self.seed, limits=self._limits, clock=self._clock)
+        return Loaded(replica, split)
+
+    def _begin(self, loaded: Loaded) -> None:
+        self.replica = loaded.replica
         self.courier.follow(self.replica.revision)
+        if loaded.split is self.split:
+            self._make_recheck()
+        else:
+            self.switch(self.split)
+
+    def switch(self, policy: RulePolicy | PolicySplit) -> None:
+        """Decide by another policy, or by two, from now on; one that does not work is refused."""
+        split = policy if isinstance(policy, PolicySplit) else PolicySplit(policy)
+        self.replica.allocator.switch_policy(split)
+        self.split = split
+        self._make_recheck()
+
+    def _make_recheck(self) -> None:
+        rules = [policy.rules for policy in self.split.policies]
+        self.recheck = Recheck(self.replica.allocator.zone, *rules, arm_of=self.split.arm_of)
+
+    @property
+    def allocator(self) -> Allocator:
+        """What decides, on the agent's own copy."""
+        return self.replica.allocator
 
     # ------------------------------------------------------------------------------------------------- asking
 
-    def submit(self, operation: Operation, key: str = "", done: Callable[[Answer], None] | None = None) -> Ticket:
-        """Queue an operation. The same key is never done twice; one is made up when empty."""
+    def submit(
+        self, operation: Operation, key: str = "", done: Callable[[Answer], None] | None = None, by: str = ""
+    ) -> Ticket:
+        """Queue an operation. The same key is never done twice; one is made up when empty. `by`: who asks."""
+        ticket = self._ticket(operation, key, done, by)
+        self._queue.append(ticket)
+        return ticket
+
+    def _ticket(self, operation: Operation, key: str, done: Callable[[Answer], None] | None, by: str) -> Ticket:
         if not isinstance(key, str) or len(key) > 200:
             raise InvalidInput("key", f"is {key!r}", "use a text of up to 200 characters")
         key, request = key or uuid.uuid4().hex, _encode(operation)
         if "\0" in key or b"\\u0000" in request:
             raise InvalidInput("operation", "has a NUL character in a text", "leave it out")
-        ticket = Ticket(key, operation, request, self._clock(), done)
-        self._queue.append(ticket)
+        return Ticket(key, operation, request, self._clock(), done, by)
+
+    def rehearse(self, operation: Operation, key: str = "", by: str = "") -> Ticket:
+        """What would come of an operation just now: decided and settled like any other, and then nothing of it done.
+
+        Waits for the store. While something of the same tenant is under way, what that will leave is not known yet.
+        """
+        ticket = self._ticket(operation, key, None, by)
+        ticket.dry = True
+        self._number += 1
+        replica, number = self.replica, self._number
+        replica.ahead[number] = RoundAhead()
+        try:
+            proposal = self._decide(ticket, number, 0)
+            (outcome,) = self.store.commit([proposal], self.recheck, dry=True)
+            self._conclude_rehearsal(ticket, outcome)
+        except StoreUnavailable as error:
+            self._answer(ticket, "unavailable", str(error))
+        except RoostError as error:
+            self._answer(ticket, "invalid", error=error)
+        finally:
+            for position in list(replica.ahead[number].placed):
+                replica.take_back(number, position)
+            del replica.ahead[number]
         return ticket
+
+    def _conclude_rehearsal(self, ticket: Ticket, outcome: Outcome) -> None:
+        if isinstance(outcome, Conflict):
+            self._answer(ticket, "conflicts", outcome.detail)
+        else:
+            self._conclude(ticket, outcome, self._number, 0, 0, fed=True)
 
     def run(self, *tickets: Ticket, seconds: float = 60.0) -> list[Answer]:
         """Work until these are answered."""
@@ -185,6 +265,16 @@ class Agent:
             if self._clock() > deadline:
                 raise TimeoutError(f"no answer after {seconds} s")
         return [ticket.answer for ticket in tickets if ticket.answer]
+
+    @property
+    def can_decide(self) -> bool:
+        """Whether a step would decide something now."""
+        return bool(self._queue) and not self._outdated and len(self._rounds) < self.settings.pipeline
+
+    @property
+    def waiting(self) -> int:
+        """Operations that are queued."""
+        return len(self._queue) + len(self._held)
 
     @property
     def idle(self) -> bool:
@@ -209,7 +299,7 @@ class Agent:
         if self._held:
             self._release_held()
         decided = False
-        if self._queue and not self._outdated and len(self._rounds) < self.settings.pipeline:
+        if self.can_decide:
             decided = self._decide_round()
         elif not self._queue and not deliveries:
             self.replica.allocator.refresh(1)
@@ -233,7 +323,7 @@ class Agent:
                 proposal = self._decide(ticket, number, len(tickets))
             except RoostError as error:
                 if ticket.asked:
-                    self._answer(ticket, "invalid", str(error))
+                    self._answer(ticket, "invalid", error=error)
                     continue
                 # Unless it was done before, which is why it makes no sense any more, or is news to this copy.
                 ticket.asked = ticket.asking = True
@@ -292,7 +382,12 @@ class Agent:
             released, stamp = self._releasing(operation)
             return store.Release(tenant=operation.tenant, released=released, stamp=stamp, **common)
         if isinstance(operation, SetMachine):
-            return store.SetCondition(machine=operation.machine, condition=_condition(operation), **common)
+            version = self._version_of(operation)
+            return store.SetCondition(
+                machine=operation.machine, condition=_condition(operation), version=version, **common
+            )
+        if isinstance(operation, SetEntry):
+            return store.Register(kind=operation.kind, name=operation.name, value=operation.value, **common)
         if isinstance(operation, SetCluster):
             return store.SetQuarantine(cluster=operation.cluster, quarantined=operation.quarantined, **common)
         if isinstance(operation, AddMachines):
@@ -305,15 +400,20 @@ class Agent:
         top = self.avoidance.draw()
         known = replica.allocator.tenants.get(request.tenant)
         stamp = known.stamp if known else 0
+        if operation.existing and known is None:
+            raise UnknownName("tenant", "tenant with VMs", request.tenant, replica.allocator.tenants)
+        _check_generation(f"tenant {request.tenant}", operation.generation, stamp)
         decision = ticket.decision = replica.place(request, round_, position, top)
         ticket.decided = self._clock()
+        arm = replica.allocator.arm_of(request.tenant)
         trial, names = decision.trial, replica.allocator.zone.machine_names
         record = Record(
             agent=self.name,
             round=round_,
             position=position,
             at=self._now(),
-            policy=self._recorded_policy,
+            by=ticket.by,
+            policy=arm.recorded,
             retries=ticket.retries,
             hits=trial.hits,
             updated=trial.updated,
@@ -324,7 +424,7 @@ class Agent:
             order=() if trial.order == tuple(range(len(trial.order))) else trial.order,
             found=() if decision.ok else tuple(names[m] for m in trial.machines),
             refused=trial.refused,
-            lots=int(replica.allocator.engine.rng[0]),
+            lots=int(arm.engine.rng[0]),
             avoiding=top > 1,
         )
         if not decision.ok:
@@ -347,8 +447,22 @@ class Agent:
     def _record(self, ticket: Ticket, round_: int, position: int) -> Record:
         waited = int((ticket.started - ticket.submitted) * 1e6)
         return Record(
-            agent=self.name, round=round_, position=position, at=self._now(), retries=ticket.retries, waited_us=waited
+            agent=self.name,
+            round=round_,
+            position=position,
+            at=self._now(),
+            by=ticket.by,
+            retries=ticket.retries,
+            waited_us=waited,
         )
+
+    def _version_of(self, operation: SetMachine) -> int | None:
+        """The version that a machine must have, if the caller says which it saw."""
+        if operation.generation is None:
+            return None
+        machine = self.replica.allocator.zone.machine(operation.machine)
+        _check_generation(f"machine {operation.machine}", operation.generation, self.replica.seen(machine))
+        return operation.generation
 
     def _releasing(self, operation: ReleaseVMs) -> tuple[tuple[Placed, ...], int | None]:
         """The VMs to release, as the copy knows them; of a whole tenant only if it is still as the copy knows it."""
@@ -356,6 +470,7 @@ class Agent:
         tenant = allocator.tenants.get(operation.tenant)
         if tenant is None:
             raise UnknownName("tenant", "tenant with VMs", operation.tenant, allocator.tenants)
+        _check_generation(f"tenant {operation.tenant}", operation.generation, tenant.stamp)
         names = operation.vms or tuple(tenant.vms)
         for i, name in enumerate(operation.vms):
             if name not in tenant.vms:
@@ -363,7 +478,7 @@ class Agent:
         machines = allocator.zone.machine_names
         running = [tenant.vms[name] for name in names]
         released = tuple(Placed(vm.name, nameless(vm.vm), machines[vm.machine]) for vm in running)
-        return released, None if operation.vms else tenant.stamp
+        return released, None if operation.vms and operation.generation is None else tenant.stamp
 
     def _check_features(self, operation: AddMachines) -> None:
         known = set(self.replica.allocator.zone.features)
@@ -406,8 +521,13 @@ class Agent:
 
     def _reload(self) -> None:
         """Begin with a fresh copy: the feed was trimmed, or the zone has other machines."""
+        if self._loading is None:
+            self._loading = self._background(self._load)
+        if not self._loading.done():
+            return
+        loading, self._loading = self._loading, None
         try:
-            self._load()
+            self._begin(loading.result())
         except StoreUnavailable:
             return  # try again at the next step
         self._outdated = False
@@ -450,11 +570,14 @@ class Agent:
         for position, (ticket, outcome) in enumerate(zip(tickets, outcomes, strict=True)):
             self._conclude(ticket, outcome, round_, position, took)
 
-    def _conclude(self, ticket: Ticket, outcome: Outcome, round_: int, position: int, took: int) -> None:
+    def _conclude(
+        self, ticket: Ticket, outcome: Outcome, round_: int, position: int, took: int, *, fed: bool = False
+    ) -> None:
+        """Answer what came of a ticket. `fed`: do not wait for the feed to bring it."""
         if isinstance(outcome, Conflict):
             self._lost(ticket, outcome)
         elif isinstance(outcome, Rejected):
-            self._answer(ticket, "invalid", str(outcome.error), took=took)
+            self._answer(ticket, "invalid", error=outcome.error, took=took)
         elif isinstance(outcome, Replayed):
             mine = _is_of(outcome, self.name, round_, position)
             self._answer(ticket, "done", placed=outcome.decided.placed, replayed=not mine, took=took)
@@ -464,15 +587,16 @@ class Agent:
             failed = ticket.decision.trial.failed_vm
             self._answer(ticket, "declined", f"no machine for VM {failed} of the request", took=took)
         elif ticket.decision is not None:
-            self._answer(ticket, "done", placements=ticket.decision.placements, took=took)
-        elif outcome.changed:
+            self._answer(ticket, "done", placements=ticket.decision.placements, generation=outcome.stamp, took=took)
+        elif outcome.changed and not fed:
+            ticket.generation = _generation_of(outcome)
             self._unfed.setdefault(round_, []).append(ticket)
         else:
-            self._answer(ticket, "done", took=took)
+            self._answer(ticket, "done", generation=_generation_of(outcome), took=took)
 
     def _answer_fed(self, round_: int) -> None:
         for ticket in self._unfed.pop(round_, ()):
-            self._answer(ticket, "done")
+            self._answer(ticket, "done", generation=ticket.generation)
 
     def _lost(self, ticket: Ticket, conflict: Conflict) -> None:
         """Try again, on what is known now, or give up."""
@@ -480,7 +604,7 @@ class Agent:
         reasons[conflict.reason] = reasons.get(conflict.reason, 0) + 1
         self.counters.conflicts += isinstance(ticket.operation, PlaceVMs)
         if conflict.reason == "gone":
-            self._answer(ticket, "invalid", conflict.detail)
+            self._answer(ticket, "invalid", error=Outdated("vms", conflict.detail, "look again at what runs"))
         elif ticket.retries >= self.settings.retries:
             self._answer(ticket, "conflicts", f"{conflict.detail} ({ticket.retries} retries)")
         else:
@@ -495,25 +619,26 @@ class Agent:
         status: Status,
         detail: str = "",
         *,
+        error: RoostError | None = None,
+        generation: int = 0,
         placements: tuple[Placement, ...] = (),
         placed: Sequence[Placed] = (),
         replayed: bool = False,
         took: int = 0,
     ) -> None:
-        counters = self.counters
-        counters.done += status == "done"
-        counters.declined += status == "declined"
-        counters.gave_up += status == "conflicts"
         placements = placements or tuple(Placement(each.vm, each.spec.type, each.machine) for each in placed)
-        if status == "done" and not replayed:
-            counters.placed_vms += len(placements)
+        if not ticket.dry:
+            self._count(status, 0 if replayed else len(placements))
         decided = ticket.decided or ticket.started or ticket.submitted
         started = ticket.started or ticket.submitted
         ticket.answer = answer = Answer(
             key=ticket.key,
             status=status,
             placements=placements,
-            detail=detail,
+            detail=str(error) if error else detail,
+            code=error.code if error else "",
+            where=error.where if isinstance(error, InvalidInput) else "",
+            generation=generation,
             replayed=replayed,
             retries=ticket.retries,
             waited_us=int((started - ticket.submitted) * 1e6),
@@ -522,6 +647,13 @@ class Agent:
         )
         if ticket.done is not None:
             ticket.done(answer)
+
+    def _count(self, status: Status, placed: int) -> None:
+        counters = self.counters
+        counters.done += status == "done"
+        counters.declined += status == "declined"
+        counters.gave_up += status == "conflicts"
+        counters.placed_vms += placed if status == "done" else 0
 
     # --------------------------------------------------------------------------------------------- checking
 
@@ -538,6 +670,29 @@ def _tenant_of(operation: Operation) -> str:
     if isinstance(operation, PlaceVMs):
         return operation.request.tenant
     return operation.tenant if isinstance(operation, ReleaseVMs) else ""
+
+
+def _check_generation(what: str, wanted: int | None, now: int) -> None:
+    if wanted is None or wanted == now:
+        return
+    if wanted == 0:
+        raise Outdated("generation", f"{what} exists", "scale it out, or choose another name")
+    state = f"is at generation {now}" if now else "does not exist"
+    raise Outdated("generation", f"{what} {state}, not {wanted}", "look again, then decide")
+
+
+def _generation_of(outcome: Committed) -> int:
+    return outcome.stamp or max(outcome.versions.values(), default=0)
+
+
+def _at_once(load: Callable[[], Loaded]) -> Future[Loaded]:
+    """Run something here and now, as a future."""
+    done: Future[Loaded] = Future()
+    try:
+        done.set_result(load())
+    except RoostError as error:
+        done.set_exception(error)
+    return done
 
 
 def _is_of(outcome: Replayed, agent: str, round_: int, position: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
+import numpy as np
 
 from roost.agent.decision import Decision
 from roost.agent.gang import Trial, place_gang
@@ -17,7 +18,7 @@ from roost.engine.compiler import compile_rules
 from roost.engine.explain import Explanation, Subject, WhyNot, explain, why_not
 from roost.engine.pools import PoolStats
 from roost.engine.recheck import MOST_NUMBERS, TenantNumbers
-from roost.engine.ruleset import RulePolicy
+from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits, Engine
 from roost.engine.shape import Shape, Shapes
 from roost.engine.statistics import RuleFilter, rule_filters
@@ -49,6 +50,20 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
+class Arm:
+    """A policy at work: what it asks of VMs, and the engine that decides by it."""
+
+    policy: RulePolicy
+    shapes: Shapes
+    engine: Engine
+
+    @property
+    def recorded(self) -> str:
+        """What decisions call the policy: name and digest."""
+        return f"{self.policy.name} {self.policy.digest}"
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """How full a zone is, by its first resource (cores)."""
 
@@ -76,7 +91,7 @@ class Allocator:
     def __init__(
         self,
         zone: Zone,
-        policy: RulePolicy,
+        policy: RulePolicy | PolicySplit,
         seed: int = 0,
         *,
         limits: CacheLimits | None = None,
@@ -86,20 +101,44 @@ class Allocator:
         self.vms: dict[str, RunningVM] = {}
         self.tenants: dict[str, Tenant] = {}
         self.numbers = TenantNumbers()
-        self.view = View(zone, compile_rules(policy.rules, zone))
+        main = policy.main if isinstance(policy, PolicySplit) else policy
+        self.view = View(zone, compile_rules(main.rules, zone))
         self.switch_policy(policy)
 
-    def switch_policy(self, policy: RulePolicy) -> None:
-        """Decide by another policy from now on. What runs stays where it is; a policy that does not work is refused.
+    def switch_policy(self, policy: RulePolicy | PolicySplit) -> None:
+        """Decide by another policy, or by two, from now on. What runs stays; a policy that does not work is refused.
 
-        Compiles what the policy needs, or loads it from disk, by trying it out on a copy of the zone.
+        Compiles what the policies need, or loads it from disk, by trying them out on a copy of the zone.
         """
-        kernel = compile_rules(policy.rules, self.zone)
-        shapes = Shapes(self.zone, policy.rules)
-        try_out(self.view, kernel, policy.rules, shapes)
-        self.view.kernel = kernel
-        self.policy, self.shapes = policy, shapes
-        self.engine = Engine(self.view, policy.rules, self._seed, self._limits, self._clock)
+        split = policy if isinstance(policy, PolicySplit) else PolicySplit(policy)
+        kernels = [compile_rules(each.rules, self.zone) for each in split.policies]
+        shapes = [Shapes(self.zone, each.rules) for each in split.policies]
+        for each, kernel, known in zip(split.policies, kernels, shapes, strict=True):
+            try_out(self.view, kernel, each.rules, known)
+        self.split = split
+        self.arms = tuple(
+            Arm(each, known, Engine(self.view, each.rules, self._seed, self._limits, self._clock, kernel))
+            for each, kernel, known in zip(split.policies, kernels, shapes, strict=True)
+        )
+
+    def arm_of(self, tenant: str) -> Arm:
+        """What decides for a tenant."""
+        return self.arms[self.split.arm_of(tenant)]
+
+    @property
+    def policy(self) -> RulePolicy:
+        """The main policy."""
+        return self.arms[0].policy
+
+    @property
+    def shapes(self) -> Shapes:
+        """What the main policy asks of VMs."""
+        return self.arms[0].shapes
+
+    @property
+    def engine(self) -> Engine:
+        """What decides by the main policy."""
+        return self.arms[0].engine
 
     # ------------------------------------------------------------------------------------------- placing
 
@@ -113,9 +152,10 @@ class Allocator:
         if len(self.numbers) > MOST_NUMBERS:
             self.numbers.keep(self.tenants, set(self.view.machines["owner"].tolist()))
         before = self.view.revision
+        arm = self.arm_of(request.tenant)
         shapes = tuple(self.shape(vm, request.tenant, f"request.vms[{i}]") for i, vm in enumerate(request.vms))
         order = placing_order(self.zone, shapes)
-        trial = place_gang(self.engine, shapes, order, tenant.constraints, self._homes(tenant), top)
+        trial = place_gang(arm.engine, shapes, order, tenant.constraints, self._homes(tenant), top)
         if trial.failed_vm is not None:
             return self._decision(request, tenant, trial, (), before)
         self.tenants.setdefault(request.tenant, tenant)
@@ -136,7 +176,7 @@ class Allocator:
 
     def shape(self, vm: VM, tenant: str, where: str = "vm") -> Shape:
         """What a VM of a tenant asks for. Names that the zone does not know are refused."""
-        return self.shapes.of(vm, self.numbers.peek(tenant) if vm.isolated else 0, where)
+        return self.arm_of(tenant).shapes.of(vm, self.numbers.peek(tenant) if vm.isolated else 0, where)
 
     def running_shape(self, vm: VM, tenant: str) -> Shape:
         """What a VM that runs has, whoever placed it."""
@@ -153,7 +193,7 @@ class Allocator:
             trial=trial,
             before=before,
             after=after,
-            engine=self.engine,
+            engine=self.arm_of(request.tenant).engine,
             _explain=self._explain_past,
             _why_not=self._why_not_past,
         )
@@ -169,11 +209,12 @@ class Allocator:
                 f"differ from those that tenant {request.tenant} has",
                 "leave them out: a scale-out keeps the tenant's constraints",
             )
+        policy = self.arm_of(request.tenant).policy
         unconstrained = tenant.constraints == UNCONSTRAINED
         for name, value in () if unconstrained else tenant.constraints.named.items():
-            if not {name, f"{name}={value}"} & self.policy.rules.enforced:
+            if not {name, f"{name}={value}"} & policy.rules.enforced:
                 raise InvalidInput(
-                    f"constraints.{name}", f"policy {self.policy.name} has no rule for it", "use a policy that has"
+                    f"constraints.{name}", f"policy {policy.name} has no rule for it", "use a policy that has"
                 )
         return tenant
 
@@ -226,7 +267,7 @@ class Allocator:
 
     def refresh(self, steps: int = 1) -> int:
         """Use idle time to bring caches up to date; returns the machines looked at, 0 when there is nothing to do."""
-        return self.engine.refresh(steps)
+        return sum(arm.engine.refresh(steps) for arm in self.arms)
 
     # ------------------------------------------------------------------------------------------ machines
 
@@ -257,9 +298,10 @@ class Allocator:
         Explains the VM that finds no machine, or else the first; `vm` picks another by its index in the request.
         """
         tenant = self._tenant_of(request)
-        rehearsal = Rehearsal(self.engine, self.shapes)
+        arm = self.arm_of(request.tenant)
+        rehearsal = Rehearsal(arm.engine, arm.shapes)
         trial = rehearsal.try_out(request, self._number(request), tenant.constraints, self._homes(tenant))
-        found = explain(self.engine, self.view, self._subject(request, tenant.constraints, trial, vm))
+        found = explain(arm.engine, self.view, self._subject(request, tenant.constraints, trial, vm))
         if trial.failed_vm is None:
             return found
         return found.with_remedies(remedies(self, rehearsal, request, self._number(request), trial))
@@ -268,9 +310,10 @@ class Allocator:
         """Why a machine does not get a VM of a request: who refuses it, or the preference by which it loses."""
         row = self.zone.machine(machine)
         tenant = self._tenant_of(request)
-        rehearsal = Rehearsal(self.engine, self.shapes)
+        arm = self.arm_of(request.tenant)
+        rehearsal = Rehearsal(arm.engine, arm.shapes)
         trial = rehearsal.try_out(request, self._number(request), tenant.constraints, self._homes(tenant))
-        return why_not(self.engine, self.view, self._subject(request, tenant.constraints, trial, vm), row)
+        return why_not(arm.engine, self.view, self._subject(request, tenant.constraints, trial, vm), row)
 
     def _number(self, request: Request) -> int:
         """The tenant's number, if it matters."""
@@ -286,9 +329,10 @@ class Allocator:
     def _explain_past(self, decision: Decision) -> Explanation:
         subject = self._subject(decision.request, decision.constraints, decision.trial, None)
         found = explain(decision.engine, self._past(decision), subject)
-        if decision.ok or decision.after != self.view.revision or decision.engine is not self.engine:
+        arm = self.arm_of(decision.request.tenant)
+        if decision.ok or decision.after != self.view.revision or decision.engine is not arm.engine:
             return found
-        rehearsal, number = Rehearsal(self.engine, self.shapes), self._number(decision.request)
+        rehearsal, number = Rehearsal(arm.engine, arm.shapes), self._number(decision.request)
         return found.with_remedies(remedies(self, rehearsal, decision.request, number, decision.trial))
 
     def _why_not_past(self, decision: Decision, machine: str, vm: int | None) -> WhyNot:
@@ -343,9 +387,14 @@ class Allocator:
         """How full the zone is, what the caches did, and what they hold."""
         return Stats(self.view.revision, self.usage(), self.engine.cache_stats(), self.engine.memory())
 
-    def rule_filters(self) -> list[RuleFilter]:
-        """How much each rule filters, averaged over the kinds of request served lately."""
-        return rule_filters(self.engine)
+    def machine_states(self) -> dict[str, int]:
+        """How many machines are in each state."""
+        counts = np.bincount(self.view.machines["state"], minlength=len(MachineState)).tolist()
+        return {state.name.lower(): counts[state] for state in MachineState}
+
+    def rule_filters(self, kinds: int | None = None) -> list[RuleFilter]:
+        """How much each rule filters, averaged over the kinds of request served lately, or over so many of them."""
+        return rule_filters(self.engine, kinds)
 
     def check_invariants(self) -> None:
         """Raise unless the rows are exactly what the running VMs make of the zone."""

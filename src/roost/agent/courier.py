@@ -96,9 +96,19 @@ class ThreadCourier:
     """Commits in a thread of its own, and listens for hints in another. Keeps trying while the store is away."""
 
     def __init__(
-        self, store: Store, *, patience: float = 30.0, clock: Callable[[], float] = time.monotonic, hints: bool = True
+        self,
+        store: Store,
+        *,
+        patience: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+        hints: bool = True,
+        notify: Callable[[], None] = lambda: None,
     ) -> None:
-        """`patience`: seconds to try to reach a store that is away before a group is given back."""
+        """`patience`: seconds to try to reach a store that is away before a group is given back.
+
+        `notify` is called, in a thread of the courier's, when there is something to receive.
+        """
+        self._notify = notify
         self._store, self._patience, self._clock = store, patience, clock
         self._out: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
         self._back: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
@@ -171,6 +181,7 @@ class ThreadCourier:
             number = group.round.number if group is not None else None
             if group is not None or (feed and (feed.rows or feed.reload)):
                 self._back.put(Delivery(number, outcomes, feed, error, seconds))
+                self._notify()
 
     def _persist(self, group: Group, started: float) -> list[Outcome]:
         """Commit a group, again and again while the store is away: what it did before, it only repeats."""

@@ -19,6 +19,8 @@ class PlaceVMs(_Operation, frozen=True, tag="place"):
     """Place VMs of a tenant: create it, or scale it out."""
 
     request: Request
+    generation: int | None = None  # the tenant must have this one; 0: it must have no VMs
+    existing: bool = False  # the tenant must have VMs
 
 
 class ReleaseVMs(_Operation, frozen=True, tag="release"):
@@ -26,6 +28,7 @@ class ReleaseVMs(_Operation, frozen=True, tag="release"):
 
     tenant: str
     vms: tuple[str, ...] = ()
+    generation: int | None = None  # the tenant must have this one
 
 
 class SetMachine(_Operation, frozen=True, tag="machine"):
@@ -36,6 +39,7 @@ class SetMachine(_Operation, frozen=True, tag="machine"):
     health: int | None = None
     failures: int | None = None
     versions_behind: int | None = None
+    generation: int | None = None  # the machine must have this one
 
 
 class SetCluster(_Operation, frozen=True, tag="cluster"):
@@ -59,7 +63,15 @@ class RemoveMachines(_Operation, frozen=True, tag="remove_machines"):
     cluster: str = ""
 
 
-Operation = PlaceVMs | ReleaseVMs | SetMachine | SetCluster | AddMachines | RemoveMachines
+class SetEntry(_Operation, frozen=True, tag="entry"):
+    """Set an entry of the zone's registry: a policy, which of them is in force, a token. No value: remove it."""
+
+    kind: str
+    name: str
+    value: str | None = None
+
+
+Operation = PlaceVMs | ReleaseVMs | SetMachine | SetCluster | AddMachines | RemoveMachines | SetEntry
 Status = Literal["done", "declined", "conflicts", "invalid", "unavailable"]
 
 
@@ -70,6 +82,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     status: Status
     placements: tuple[Placement, ...] = ()
     detail: str = ""
+    code: str = ""  # of the error, if it is invalid
+    where: str = ""  # the part of the operation that the error is about
+    generation: int = 0  # of the tenant or the machine, afterwards
     replayed: bool = False  # it was done before, under the same key
     retries: int = 0
     waited_us: int = 0  # before the deciding try

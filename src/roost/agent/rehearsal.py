@@ -18,10 +18,9 @@ from roost.model.request import Constraints, Request
 def try_out(view: View, kernel: ModuleType, rules: RuleSet, shapes: Shapes) -> None:
     """Place and explain something by these rules on a copy of a view, so that what does not work shows now."""
     copy = view.at(view.revision)
-    copy.kernel = kernel
     zone = view.zone
     smallest = min((t for t in zone.vm_types if t.demand), key=lambda t: min(t.demand.values()))
-    engine, shape = Engine(copy, rules), shapes.sample(smallest.name)
+    engine, shape = Engine(copy, rules, kernel=kernel), shapes.sample(smallest.name)
     try:
         engine.judge(copy, shape, engine.desk)
         engine.assign(shape)
@@ -36,7 +35,7 @@ class Rehearsal:
 
     def __init__(self, engine: Engine, shapes: Shapes) -> None:
         self.shapes = shapes
-        self.engine = Engine(engine.view.at(engine.view.revision), engine.rules, engine.seed)
+        self.engine = Engine(engine.view.at(engine.view.revision), engine.rules, engine.seed, kernel=engine.kernel)
         self._lots = engine.rng.copy()
 
     def try_out(self, request: Request, tenant: int, constraints: Constraints, homes: tuple[int, ...]) -> Trial:

@@ -16,7 +16,7 @@ import numpy as np
 from roost.agent.allocator import Allocator, RunningVM, Tenant
 from roost.agent.decision import Decision
 from roost.engine.recheck import rows_of
-from roost.engine.ruleset import RulePolicy
+from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.engine.view import View
 from roost.model.change import Entry, Placed
@@ -55,7 +55,7 @@ class Replica:
     def __init__(
         self,
         ledger: Ledger,
-        policy: RulePolicy,
+        policy: RulePolicy | PolicySplit,
         seed: int = 0,
         *,
         limits: CacheLimits | None = None,
@@ -82,6 +82,7 @@ class Replica:
         # VMs of others whose names the agent has given to VMs ahead of the feed. When the feed gets there, they are
         # gone, or else the agent's own are refused.
         self.shadowed: dict[str, RunningVM] = {}
+        self.registry = dict(ledger.registry)  # replaced, never changed, so that others see that it is another
         self.reshaped = False  # the zone has other machines by now: load it anew
 
     def seen(self, machine: int) -> int:
@@ -198,6 +199,10 @@ class Replica:
         if entry.reshapes:
             self.reshaped = True
             return
+        if entry.registered:
+            news_of = {(each.kind, each.name): each.after for each in entry.registered}
+            merged = {**self.registry, **news_of}
+            self.registry = {name: value for name, value in merged.items() if value is not None}
         mine = own is not None and bool(entry.placed) and any(a.tenant == entry.tenant for a in own.placed.values())
         fed, adopted = self.fed, self.adopted
         news = {}

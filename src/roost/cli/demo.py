@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.output import console, errors, find_policy, progress
+from roost.cli.output import console, errors, progress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,6 +34,7 @@ def demo(
     """
     from roost.agent.allocator import Allocator
     from roost.model.zone import Zone
+    from roost.wiring import find_policy
 
     chosen = find_policy(policy)
     zone = Zone.synthetic(machines, seed)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from roost.cli.output import STORE, console, find_policy, print_json
+from roost.cli.output import STORE, console, print_json
 
 
 def explain(
@@ -24,7 +24,7 @@ def explain(
       roost explain zone.db k1 --why-not c000-r00-m00
     """
     from roost.agent.past import recall
-    from roost.wiring import open_store, recorded_policy
+    from roost.wiring import find_policy, open_store, recorded_policy
 
     given = find_policy(policy) if policy else None
     opened = open_store(store, read_only=True)

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from roost.cli import audit, bench, demo, explain, policy, store, worker, zone
+from roost.cli import audit, bench, config, demo, explain, policy, serve, store, worker, zone
 from roost.cli.output import errors
 from roost.model.errors import RoostError
 
@@ -18,11 +18,13 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
+app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
 app.command("worker")(worker.worker)
 app.command("explain")(explain.explain)
 app.command("audit")(audit.audit)
 app.add_typer(bench.app, name="bench")
+app.add_typer(config.app, name="config")
 app.add_typer(policy.app, name="policy")
 app.add_typer(store.app, name="store")
 app.add_typer(zone.app, name="zone")

@@ -1,4 +1,4 @@
-"""What commands share for talking to people: consoles, progress, and where a policy or a zone comes from."""
+"""What commands share for talking to people: consoles, progress."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from roost.model.zone import Zone
-    from roost.rules.policy import Policy
-
-SYNTHETIC = "synthetic:"
 STORE = "Where the store is: a file (SQLite) or postgresql://…"
 
 
@@ -56,24 +52,3 @@ def progress(title: str) -> Iterator[Callable[[str, float], None]]:
             bar.update(task, description=doing, completed=share, total=1.0 if share else None)
 
         yield report
-
-
-def find_policy(name_or_file: str) -> Policy:
-    """A shipped policy by name, or the one in a .yaml file."""
-    from roost.rules.policy import Policy
-
-    is_file = name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file
-    return Policy.load(name_or_file) if is_file else Policy.named(name_or_file)
-
-
-def find_zone(file_or_size: str, seed: int = 1) -> Zone:
-    """The zone in a file, or a made-up one: synthetic:20000."""
-    from roost.model.errors import InvalidInput
-    from roost.model.zone import Zone
-
-    if not file_or_size.startswith(SYNTHETIC):
-        return Zone.load(file_or_size)
-    size = file_or_size.removeprefix(SYNTHETIC).replace("_", "")
-    if not (size.isascii() and size.isdigit()):
-        raise InvalidInput("zone", f"{file_or_size!r} has no size", "write synthetic:20000")
-    return Zone.synthetic(int(size), seed)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.output import console, errors, find_policy, find_zone
+from roost.cli.output import console, errors
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,6 +31,8 @@ def list_policies() -> None:
 @app.command()
 def show(policy: Annotated[str, typer.Argument(help="A shipped policy or a file.")] = "default") -> None:
     """The rules of a policy, in order, with what each of them says."""
+    from roost.wiring import find_policy
+
     chosen = find_policy(policy)
     rules, out = chosen.rules, console()
     out.print(f"{chosen.name}, version {chosen.version}: {chosen.description}", highlight=False)
@@ -93,6 +95,7 @@ def check(
       roost policy check my-policy.yaml --zone zone.yaml
     """
     from roost.agent.allocator import Allocator
+    from roost.wiring import find_policy, find_zone
 
     chosen = find_policy(policy)
     with errors().status("Compiling …"):

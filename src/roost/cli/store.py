@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from roost.cli.output import STORE, console, find_zone, print_json
+from roost.cli.output import STORE, console, print_json
 
 app = typer.Typer(help="Make a store, look at it, keep its feed short.", no_args_is_help=True)
 
@@ -26,7 +26,7 @@ def create(
       roost store create zone.db --zone examples/zone.yaml
       roost store create postgresql://localhost/roost --zone synthetic:20000
     """
-    from roost.wiring import open_store
+    from roost.wiring import find_zone, open_store
 
     described = find_zone(zone)
     opened = open_store(store, create=described)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from roost.cli.output import STORE, errors, find_policy
+from roost.cli.output import STORE, errors
 
 
 def lines_of(file: int) -> Iterator[bytes]:
@@ -52,7 +52,7 @@ def worker(
     """
     from roost.agent.agent import AgentSettings
     from roost.agent.worker import serve
-    from roost.wiring import open_agent, open_store, settle_memory
+    from roost.wiring import find_policy, open_agent, open_store, settle_memory
 
     chosen = find_policy(policy)
     opened = open_store(store)

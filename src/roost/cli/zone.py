@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from roost.cli.output import console, find_zone
+from roost.cli.output import console
 
 app = typer.Typer(help="Look at a zone, and check a zone file.", no_args_is_help=True)
 
@@ -26,6 +26,8 @@ def show(
       roost zone show synthetic:20000
     """
     from rich.table import Table
+
+    from roost.wiring import find_zone
 
     loaded = find_zone(source, seed)
     out = console()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -112,19 +112,33 @@ def _positions(zone: Zone, specs: Sequence[MachineSpec]) -> dict[str, int]:
     return {spec.name: i for i, (spec, known) in enumerate(zip(specs, same.tolist(), strict=True)) if known}
 
 
-class Recheck:
-    """Tests placements at commit, for one zone and one set of rules."""
+class Arm:
+    """One set of rules, compiled, and the shapes it knows."""
 
     def __init__(self, zone: Zone, rules: RuleSet) -> None:
-        self.zone, self.rules = zone, rules
-        self.kernel = compile_rules(rules, zone)
+        self.rules, self.kernel = rules, compile_rules(rules, zone)
         self.shapes = Shapes(zone, rules)
+
+
+def _only(_tenant: str) -> int:
+    return 0
+
+
+class Recheck:
+    """Tests placements at commit, for one zone and one set of rules, or two that share the tenants."""
+
+    def __init__(self, zone: Zone, *rules: RuleSet, arm_of: Callable[[str], int] = _only) -> None:
+        """`arm_of`: which of the sets a tenant's VMs are decided by."""
+        self.zone, self.arm_of = zone, arm_of
+        self.arms = [Arm(zone, each) for each in rules]
         self.numbers = TenantNumbers()
 
     def bench(self, rows: Sequence[Holding]) -> RecheckBench:
         """Test placements on these rows."""
         if len(self.numbers) > MOST_NUMBERS:
-            self.shapes, self.numbers = Shapes(self.zone, self.rules), TenantNumbers()
+            self.numbers = TenantNumbers()
+            for arm in self.arms:
+                arm.shapes = Shapes(self.zone, arm.rules)
         return RecheckBench(self, rows)
 
 
@@ -135,7 +149,6 @@ class RecheckBench:
         self.recheck = recheck
         self.rows = rows_of(recheck.zone, holdings, recheck.numbers)
         self._at = _positions(recheck.zone, [holding.spec for holding in holdings])
-        self._admit, self._dismiss = recheck.kernel.admit, recheck.kernel.dismiss
 
     def place(self, machine: str, vm: VM, tenant: str) -> str | None:
         """Put a VM on a machine if every validator agrees; else the reason of the first that does not."""
@@ -143,22 +156,24 @@ class RecheckBench:
         if at is None:
             return "not known here yet"
         recheck = self.recheck
+        arm = recheck.arms[recheck.arm_of(tenant)]
         try:
-            shape = recheck.shapes.of(vm, recheck.numbers[tenant] if vm.isolated else 0)
+            shape = arm.shapes.of(vm, recheck.numbers[tenant] if vm.isolated else 0)
         except InvalidInput as error:  # decided by other rules, or for another zone
             return str(error)
-        failure = int(self._admit(self.rows, at, shape.record))
+        failure = int(arm.kernel.admit(self.rows, at, shape.record))
         if failure < 0:
             return None
-        detail = int(self.recheck.kernel.machine_detail(self.rows[at], shape.record, failure))
-        return self.recheck.rules.validators[failure].reason(self.recheck.zone, detail)
+        detail = int(arm.kernel.machine_detail(self.rows[at], shape.record, failure))
+        return arm.rules.validators[failure].reason(recheck.zone, detail)
 
     def remove(self, machine: str, vm: VM, tenant: str) -> None:
         """Take a VM off a machine."""
         if (at := self._at.get(machine)) is not None:
             recheck = self.recheck
-            shape = recheck.shapes.of_running(vm, recheck.numbers[tenant] if vm.isolated else 0)
-            self._dismiss(self.rows, at, shape.record)
+            arm = recheck.arms[recheck.arm_of(tenant)]
+            shape = arm.shapes.of_running(vm, recheck.numbers[tenant] if vm.isolated else 0)
+            arm.kernel.dismiss(self.rows, at, shape.record)
 
     def set_condition(self, machine: str, field: str, value: int) -> None:
         """A machine's condition changed."""

@@ -1,5 +1,6 @@
 """An ordered set of rules with their parameters: all that the engine knows of a policy."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -179,6 +180,28 @@ class RulePolicy(Protocol):
     @property
     def rules(self) -> RuleSet:
         """Its rules, in order."""
+
+
+@dataclass(frozen=True)
+class PolicySplit:
+    """The policy in force, and, while two are compared, another one for a share of the tenants."""
+
+    main: RulePolicy
+    other: RulePolicy | None = None
+    share: float = 0.0  # of the tenants that `other` decides for
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.share <= 1.0:
+            raise InvalidInput("share", f"is {self.share}", "use 0 to 1")
+
+    @property
+    def policies(self) -> tuple[RulePolicy, ...]:
+        """The one, or both."""
+        return (self.main,) if self.other is None else (self.main, self.other)
+
+    def arm_of(self, tenant: str) -> int:
+        """0: the main policy decides for this tenant; 1: the other. By a hash, so alike in every process, for ever."""
+        return int(self.other is not None and zlib.crc32(tenant.encode()) < self.share * 2**32)
 
 
 def key_shifts(rules: Sequence[BoundRule]) -> tuple[int, ...]:

@@ -85,11 +85,13 @@ class Engine:
         seed: int = 0,
         limits: CacheLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
+        kernel: ModuleType | None = None,
     ) -> None:
+        """`kernel`: of these rules, if the view's is of others."""
         if not 0 <= seed < 2**63:
             raise InvalidInput("seed", f"is {seed}", "use a whole number from 0 to 2^63 - 1")
         self.view, self.rules, self.seed = view, rules, seed
-        self.kernel: ModuleType = view.kernel
+        self.kernel: ModuleType = kernel or view.kernel
         limits = limits or CacheLimits()
         # Room for all evaluations at once: large arrays are on huge pages, and unused places take no memory.
         places, sizes = limits.evaluations, (len(view.machines), len(view.racks), len(view.clusters))

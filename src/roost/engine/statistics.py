@@ -23,13 +23,16 @@ class RuleFilter:
         return 1 - self.kept / self.entered if self.entered else 0.0
 
 
-def rule_filters(engine: Engine) -> list[RuleFilter]:
-    """The funnel of every kind of request that the engine remembers, averaged by use. Takes a scan of the zone each."""
+def rule_filters(engine: Engine, kinds: int | None = None) -> list[RuleFilter]:
+    """The funnel of every kind of request that the engine remembers, averaged by use. Takes a scan of the zone each.
+
+    `kinds`: only of that many, those used last.
+    """
     view = engine.view
     desk = TenantDesk(view)
     sums: dict[tuple[str, str, str], list[float]] = {}
     uses = 0
-    for evaluation in list(engine.evaluations.newest_first()):
+    for evaluation in list(engine.evaluations.newest_first())[:kinds]:
         judged = engine.judge(view, evaluation.shape, desk)
         chosen = chosen_clusters(engine, view, evaluation.shape, judged)
         uses += evaluation.uses

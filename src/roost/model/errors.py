@@ -2,7 +2,9 @@
 
     RoostError
     ├── InvalidInput        the caller's mistake: says where, what is wrong, and what would be right
-    │   └── UnknownName     a name that is not in the zone or the policy, with the nearest names that are
+    │   ├── UnknownName     a name that is not in the zone or the policy, with the nearest names that are
+    │   ├── NoZone          a store that holds no zone yet
+    │   └── Outdated        somebody changed it since the caller looked
     ├── StoreUnavailable    the store cannot be reached or used just now; what was asked may or may not have been done
     └── InvariantBroken     a bug in Roost: the state contradicts itself
 
@@ -48,6 +50,21 @@ class UnknownName(InvalidInput):
         more = "" if close or len(names) <= 8 else f" and {len(names) - 8} more"
         remedy = f"{'did you mean' if close else 'known are'} {', '.join(shown)}{more}" if names else "none are defined"
         super().__init__(where, f"no {kind} is called {str(name)!r}", remedy)
+
+
+class NoZone(InvalidInput):
+    """There is no zone in a store."""
+
+    code = "roost.no_zone"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__("store", problem, "make one with `roost store create`")
+
+
+class Outdated(InvalidInput):
+    """What the caller saw is no longer so."""
+
+    code = "roost.outdated"
 
 
 class StoreUnavailable(RoostError):

@@ -80,9 +80,12 @@ class Policy:
         return _build(file, Path(path).read_bytes())
 
     @classmethod
-    def parse(cls, text: str, path: str | Path = "policy.yaml") -> Policy:
-        """The policy in a text; `path` is where errors say it is, and where relative rule files start."""
-        return _build(YamlFile(path, text), text.encode())
+    def parse(cls, text: str, path: str | Path = "policy.yaml", *, only_shipped: bool = False) -> Policy:
+        """The policy in a text; `path` is where errors say it is, and where relative rule files start.
+
+        `only_shipped`: it may name no rules of the user's own, which are code. For texts from those who may not run any.
+        """
+        return _build(YamlFile(path, text), text.encode(), only_shipped)
 
 
 def shipped_policies() -> list[str]:
@@ -106,11 +109,11 @@ def _modules(package: str) -> list[str]:
     return [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / package)])]
 
 
-def _build(file: YamlFile, raw: bytes) -> Policy:
+def _build(file: YamlFile, raw: bytes, only_shipped: bool = False) -> Policy:
     head = file.convert(file.data, _File)
     lists: dict[tuple[str, ...], tuple[BoundRule, ...]] = {}
     for section in SECTIONS:
-        lists[section] = tuple(_bound_rules(file, section))
+        lists[section] = tuple(_bound_rules(file, section, only_shipped))
     ours = {b.rule.function.__module__ for b in lists["machines", "validators"]}
     for name in ESSENTIAL:
         if f"roost.rules.validators.{name}" not in ours:
@@ -132,7 +135,7 @@ def _build(file: YamlFile, raw: bytes) -> Policy:
     return Policy(head.name, head.version, head.description, rules, hashlib.sha256(raw).hexdigest()[:12])
 
 
-def _bound_rules(file: YamlFile, section: tuple[str, ...]) -> Iterator[BoundRule]:
+def _bound_rules(file: YamlFile, section: tuple[str, ...], only_shipped: bool) -> Iterator[BoundRule]:
     package, kind, scopes = SECTIONS[section]
     entries: Any = file.data
     for step in section:
@@ -145,6 +148,8 @@ def _bound_rules(file: YamlFile, section: tuple[str, ...]) -> Iterator[BoundRule
         if not isinstance(name, str):
             raise file.mistake(at, "names no rule", "write `- best_fit` or `- {rule: best_fit, buckets: 3}`")
         try:
+            if only_shipped and ":" in name:
+                raise InvalidInput(name, "is not a rule that comes with Roost", "name one that does")
             rule = _find(name, package, file.path)
             if rule.kind != kind or rule.scope not in scopes:
                 raise InvalidInput(name, f"is a {rule.scope} {rule.kind}", f"{'.'.join(section)} holds {kind} rules")

@@ -1,0 +1,28 @@
+"""Compiling a policy before it is needed, so that nobody waits for it later."""
+
+from __future__ import annotations
+
+from roost.agent.allocator import Allocator
+from roost.agent.replica import holdings_of
+from roost.engine.recheck import Recheck
+from roost.engine.ruleset import RulePolicy
+from roost.model.request import VM, Request
+from roost.model.zone import Zone
+
+WHO = "warm-up"
+
+
+def warm_up(zone: Zone, policy: RulePolicy) -> None:
+    """Compile all that deciding and re-checking by a policy needs; one that does not work raises.
+
+    Works on a copy, so it may run in another thread than an agent that decides on the same zone.
+    """
+    allocator = Allocator(zone, policy)
+    smallest = min((t for t in zone.vm_types if t.demand), key=lambda t: min(t.demand.values()))
+    wish = VM(smallest.name)
+    for top in (1, 2):
+        for placement in allocator.allocate(Request(WHO, (wish,)), top).placements:
+            allocator.release(placement.vm)
+    bench = Recheck(zone, policy.rules).bench(holdings_of(allocator, [0], [0]))
+    if bench.place(zone.machine_names[0], wish, WHO) is None:
+        bench.remove(zone.machine_names[0], wish, WHO)

@@ -1,0 +1,96 @@
+"""The HTTP application: every route, and how errors become problem documents."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from litestar import Litestar, Request, Response, get
+from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.spec import Components, SecurityScheme
+from litestar.types import ControllerRouterHandler
+
+from roost.api.gate import Asking, Gate
+from roost.api.problems import MEDIA_TYPE, Refused, of_error
+from roost.api.routes import decisions, machines, operations, policies, tenants
+from roost.api.routes.common import anybody, guard
+from roost.api.service import Service
+from roost.model.errors import RoostError
+
+ROUTES: list[Any] = [
+    *tenants.ROUTES, *machines.ROUTES, *decisions.ROUTES, *policies.ROUTES, *operations.ROUTES,
+]  # fmt: skip
+
+
+def _answer(request: Request[Any, Any, Any], refused: Refused) -> Response[bytes]:
+    asking: Asking = request.scope["roost"]  # type: ignore[typeddict-item]
+    return Response(
+        refused.body(asking.request_id, request.scope["path"]),
+        status_code=refused.status,
+        headers=refused.headers(),
+        media_type=MEDIA_TYPE,
+    )
+
+
+def _refused(request: Request[Any, Any, Any], error: Refused) -> Response[bytes]:
+    return _answer(request, error)
+
+
+def _roost_error(request: Request[Any, Any, Any], error: RoostError) -> Response[bytes]:
+    return _answer(request, of_error(error))
+
+
+def _http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    """What the framework finds wrong: paths, methods, parameters, bodies."""
+    if isinstance(error, NotFoundException):
+        return _answer(request, Refused("roost.not_found", f"there is nothing at {request.scope['path']}"))
+    if isinstance(error, MethodNotAllowedException):
+        return _answer(request, Refused("roost.method_not_allowed", f"not {request.method} here"))
+    if error.status_code >= 500:
+        raise error
+    said, field = str(error.detail), ""
+    extra = error.extra
+    if isinstance(extra, list) and extra and isinstance(extra[0], dict):
+        field = str(extra[0].get("key", ""))
+        found = [each for each in extra if isinstance(each, dict)]
+        said = "; ".join(f"{each.get('key', '')}: {each.get('message', '')}" for each in found)
+    return _answer(request, Refused("roost.invalid_request", said, field=field))
+
+
+def openapi_config() -> OpenAPIConfig:
+    """What the OpenAPI document says beside the routes."""
+    return OpenAPIConfig(
+        title="Roost",
+        version=version("roost"),
+        description="Places virtual machines on the machines of a zone, and explains every decision.",
+        path="/docs-not-served",
+        render_plugins=[],
+        components=Components(
+            security_schemes={"token": SecurityScheme(type="http", scheme="bearer", description="A token of Roost.")}
+        ),
+        security=[{"token": []}, {}],
+    )
+
+
+@get("/openapi.json", include_in_schema=False, **anybody())
+async def openapi(request: Request[Any, Any, Any]) -> dict[str, Any]:
+    """This API, as OpenAPI 3.1."""
+    return request.app.openapi_schema.to_schema()
+
+
+def make_app(*more: ControllerRouterHandler) -> Litestar:
+    """The routes; `more` are added for benchmarks."""
+    return Litestar(
+        [*ROUTES, openapi, *more],
+        guards=[guard],
+        exception_handlers={Refused: _refused, RoostError: _roost_error, HTTPException: _http_error},
+        openapi_config=openapi_config(),
+        logging_config=None,
+        request_max_body_size=None,
+    )
+
+
+def make_gate(service: Service, *more: ControllerRouterHandler, loopback: bool) -> Gate:
+    """The whole application."""
+    return Gate(make_app(*more), service, loopback=loopback)

@@ -1,0 +1,149 @@
+"""The feed for those outside: pages, and streams that wait for more.
+
+A stream reads the store at its reader's pace, so a slow reader holds nobody up and costs one page of memory. What came
+last is kept here, so that many readers at the end of the feed read the store once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from roost.api.problems import Refused
+from roost.api.tokens import Principal
+from roost.model.change import Entry, Placed
+from roost.model.rows import MachineState
+from roost.store.contract import Feed
+from roost.wire import Changes, ChangeView, Placement
+
+if TYPE_CHECKING:
+    from roost.api.service import Service
+
+KEPT = 2_000  # changes that readers at the end of the feed share
+PAGE = 500  # changes a stream sends at once
+BEAT_SECONDS = 10.0  # between signs of life of a stream that has nothing to tell
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ChangeLog:
+    """What changed after a revision, from memory if it is recent, else from the store."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._recent: deque[tuple[int, Entry]] = deque(maxlen=KEPT)
+        self._reading = asyncio.Lock()
+        self._woken = asyncio.Event()
+        self._revision = 0  # the last that the agent has seen
+        self.streams = 0
+
+    def wake(self) -> None:
+        """The agent may have seen more."""
+        revision = self._service.agent.replica.revision
+        if revision != self._revision:
+            self._revision = revision
+            self._woken.set()
+            self._woken = asyncio.Event()
+
+    async def page(self, since: int, limit: int, principal: Principal) -> Changes:
+        """Up to `limit` changes after a revision that this one may see."""
+        entries = await self._after(since, limit)
+        found = [view_of(number, entry, principal) for number, entry in entries]
+        return Changes(items=[each for each in found if each], revision=entries[-1][0] if entries else since)
+
+    async def _after(self, since: int, limit: int) -> list[tuple[int, Entry]]:
+        recent = self._recent
+        async with self._reading:
+            if not recent or recent[0][0] > since + 1 or recent[-1][0] <= since:
+                feed: Feed = await self._service.read(lambda store: store.changes(since, limit))
+                if feed.reload:
+                    raise Refused(
+                        "roost.too_old", f"changes after revision {since} are forgotten; list, then follow from there"
+                    )
+                read = list(feed.after(since))
+                if not recent or (read and read[0][0] == recent[-1][0] + 1):
+                    recent.extend(read)
+                return read[:limit]
+        return [each for each in recent if each[0] > since][:limit]
+
+    async def stream(self, since: int, principal: Principal) -> AsyncIterator[bytes]:
+        """Server-sent events, one a change, for as long as somebody reads."""
+        service = self._service
+        self.streams += 1
+        try:
+            yield b"retry: 1000\n\n"
+            while not service.closing.is_set():
+                woken = self._woken
+                try:
+                    entries = await self._after(since, PAGE)
+                except Refused as refused:
+                    yield b"event: problem\ndata: " + refused.body() + b"\n\n"
+                    return
+                if entries:
+                    since = entries[-1][0]
+                    views = (view_of(number, entry, principal) for number, entry in entries)
+                    lines = [_event(view) for view in views if view]
+                    yield b"".join(lines) or _bookmark(since)
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(BEAT_SECONDS):
+                        await _first(woken, service.closing)
+                    continue
+                yield _bookmark(since)
+        finally:
+            self.streams -= 1
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Until one of them happens."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _event(view: ChangeView) -> bytes:
+    return b"id: %d\nevent: change\ndata: %s\n\n" % (view.revision, _encode(view))
+
+
+def _bookmark(revision: int) -> bytes:
+    """Nothing for this reader up to here; it may go on from this revision."""
+    return b'id: %d\nevent: bookmark\ndata: {"revision":%d}\n\n' % (revision, revision)
+
+
+def view_of(revision: int, entry: Entry, principal: Principal) -> ChangeView | None:
+    """A change as somebody may see it."""
+    if principal.namespace and not (entry.tenant and principal.owns(entry.tenant)):
+        return None
+    return ChangeView(
+        revision=revision,
+        key=entry.key,
+        by=entry.by,
+        at=entry.at,
+        tenant=entry.tenant,
+        placed=_placements(entry.placed),
+        released=_placements(entry.released),
+        machines=[_condition(c.machine, c.field, c.before, c.after) for c in entry.conditions],
+        clusters=[{"cluster": q.cluster, "before": q.before, "after": q.after} for q in entry.quarantines],
+        added=[spec.name for spec in entry.added],
+        removed=[spec.name for spec in entry.removed],
+        registered=[f"{each.kind} {each.name}" for each in entry.registered],
+    )
+
+
+def _placements(placed: Iterable[Placed]) -> list[Placement]:
+    return [Placement(vm=p.vm, type=p.spec.type, machine=p.machine) for p in placed]
+
+
+def _condition(machine: str, field: str, before: int, after: int) -> dict[str, object]:
+    if field == "state":
+        names = {state.value: state.name.lower() for state in MachineState}
+        return {"machine": machine, "field": field, "before": names[before], "after": names[after]}
+    return {"machine": machine, "field": field, "before": before, "after": after}

@@ -1,0 +1,227 @@
+"""Everything that is the same for every request: limits, who asks, ids, metrics and the log; then the routes.
+
+One plain ASGI layer, because each costs every request some microseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from roost.api.problems import MEDIA_TYPE, Refused
+from roost.api.tokens import ANYBODY, Principal
+
+if TYPE_CHECKING:
+    from roost.api.service import Service
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+OPEN = frozenset({"/healthz", "/readyz", "/openapi.json", "/"})  # for everybody
+WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+LOOPBACK = re.compile(r"^(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$")
+REQUEST_ID = re.compile(rb"^[\x21-\x7e]{1,100}$")
+TRACEPARENT = re.compile(rb"^[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}$")
+SLOWEST_BUCKETS = 10_000  # tokens whose rates are remembered
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Asking:
+    """One request: who asks, and what has come of it so far."""
+
+    service: Service
+    principal: Principal
+    request_id: str
+    trace_id: str = ""
+    decision: str = ""  # the key of what was decided
+    status: int = 0
+    more: dict[str, Any] = field(default_factory=dict)  # for the log
+
+
+class Gate:
+    """Lets requests in."""
+
+    def __init__(self, app: App, service: Service, *, loopback: bool) -> None:
+        """`loopback`: only this very machine can connect, so that tokens are needed only once there are some."""
+        self._app, self._service, self._loopback = app, service, loopback
+        self._buckets: dict[str, tuple[float, float]] = {}  # by token: what it may still ask, and when that was so
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        headers = dict(scope["headers"])
+        given = headers.get(b"x-request-id", b"")
+        request_id = given.decode() if REQUEST_ID.match(given) else os.urandom(8).hex()
+        asking = Asking(self._service, ANYBODY, request_id)
+        if (parent := headers.get(b"traceparent")) and (trace := TRACEPARENT.match(parent)):
+            asking.trace_id = trace[1].decode()
+        scope["roost"] = asking
+        stamp = (b"x-request-id", request_id.encode())
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                asking.status = message["status"]
+                message["headers"] = [*message["headers"], stamp]
+            await send(message)
+
+        try:
+            if scope["path"] not in OPEN:
+                asking.principal = self._identify(headers)
+                self._check_rate(asking.principal.name)
+            body = await self._receive_all(scope["method"], headers, receive)
+            await self._app(scope, _replay(body, receive), answer)
+        except Refused as refused:
+            await self._refuse(refused, asking, scope, answer)
+        except Exception:
+            log.exception("a bug", request_id=request_id, path=scope["path"])
+            await self._refuse(Refused("roost.internal", "look into the log"), asking, scope, answer)
+        finally:
+            self._note(scope, asking, time.perf_counter() - started)
+
+    async def _refuse(self, refused: Refused, asking: Asking, scope: Any, send: Send) -> None:
+        if asking.status:  # too late to say anything else
+            return
+        body = refused.body(asking.request_id, scope["path"])
+        headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+        headers += [(name.encode(), value.encode()) for name, value in refused.headers().items()]
+        await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    # ---------------------------------------------------------------------------------------------- who
+
+    def _identify(self, headers: dict[bytes, bytes]) -> Principal:
+        service, given = self._service, headers.get(b"authorization")
+        if given is None:
+            if self._loopback and service.ready and not service.tokens:
+                # A page in a browser on this machine must not be able to speak for its user.
+                if not LOOPBACK.match(headers.get(b"host", b"").decode("latin-1")):
+                    raise Refused("roost.forbidden", "without tokens only requests to localhost are answered")
+                return ANYBODY
+            if self._open and service.ready and not service.tokens:
+                return ANYBODY
+            service_ready(service)
+            raise Refused(
+                "roost.unauthorised", "send Authorization: Bearer roost_…; make one with `roost token create`"
+            )
+        scheme, _, token = given.decode("latin-1").partition(" ")
+        service_ready(service)
+        principal = service.tokens.principal(token.strip(), time.time()) if scheme.lower() == "bearer" else None
+        if principal is None:
+            raise Refused("roost.unauthorised", "the token is not known, or has expired")
+        return principal
+
+    @property
+    def _open(self) -> bool:
+        return self._service.settings.server.allow_anonymous
+
+    def _check_rate(self, who: str) -> None:
+        limits = self._service.settings.limits
+        if not limits.rate:
+            return
+        now = time.monotonic()
+        left, then = self._buckets.get(who, (float(limits.burst), now))
+        left = min(float(limits.burst), left + (now - then) * limits.rate)
+        if left < 1.0:
+            raise Refused("roost.rate_limited", f"more than {limits.rate:g} requests a second")
+        if len(self._buckets) > SLOWEST_BUCKETS:
+            self._buckets.clear()
+        self._buckets[who] = left - 1.0, now
+
+    # --------------------------------------------------------------------------------------------- what
+
+    async def _receive_all(self, method: str, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        """The body, if it is not too large and does not take too long."""
+        most = self._service.settings.limits.body_bytes
+        length = headers.get(b"content-length")
+        if length is not None and (not length.isdigit() or int(length) > most):
+            raise Refused("roost.too_large", f"the body may have {most:,} bytes")
+        if length in (None, b"0") and b"transfer-encoding" not in headers:
+            return b""
+        message = await receive()
+        body: bytes = message.get("body", b"")
+        if message.get("more_body"):
+            body = await self._receive_rest(body, most, receive)
+        if len(body) > most:
+            raise Refused("roost.too_large", f"the body may have {most:,} bytes")
+        if body and method in WRITES:
+            kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+            if kind != b"application/json":
+                raise Refused("roost.unsupported_media_type", "send Content-Type: application/json")
+        return body
+
+    async def _receive_rest(self, body: bytes, most: int, receive: Receive) -> bytes:
+        parts, size, more = [body], len(body), True
+        try:
+            async with asyncio.timeout(self._service.settings.limits.request_seconds):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Refused("roost.invalid_request", "the body ended early")
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    more = message.get("more_body", False)
+                    if size > most:
+                        raise Refused("roost.too_large", f"the body may have {most:,} bytes")
+        except TimeoutError:
+            raise Refused("roost.timeout", "the body did not arrive in time") from None
+        return b"".join(parts)
+
+    # -------------------------------------------------------------------------------------------- after
+
+    def _note(self, scope: Any, asking: Asking, seconds: float) -> None:
+        method, status = scope["method"], asking.status
+        route = scope.get("path_template") or "unmatched"
+        self._service.metrics.requests.labels(method if method in WRITES else "GET", route, str(status)).observe(
+            seconds
+        )
+        wanted = self._service.settings.log.requests
+        if wanted == "failed" and status < 500:
+            return
+        if wanted == "writes" and method not in WRITES and status < 500:
+            return
+        log.info(
+            "request",
+            method=method,
+            path=scope["path"],
+            status=status,
+            ms=round(seconds * 1e3, 2),
+            by=asking.principal.name,
+            request_id=asking.request_id,
+            **({"decision": asking.decision} if asking.decision else {}),
+            **({"trace_id": asking.trace_id} if asking.trace_id else {}),
+        )
+
+
+def service_ready(service: Service) -> None:
+    """Before the zone is loaded nobody can be identified."""
+    if not service.ready:
+        service.check_open()
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body once, whole; afterwards what the connection says."""
+    first = True
+
+    async def replayed() -> Message:
+        nonlocal first
+        if first:
+            first = False
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await receive()
+
+    return replayed

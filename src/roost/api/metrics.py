@@ -1,0 +1,138 @@
+"""What Prometheus is told. Labels are bounded: never a machine, a tenant or a VM.
+
+With several workers the numbers of all of them are summed: each writes its own to files that every worker can read.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from roost.agent.agent import Ticket
+from roost.agent.operation import Status
+
+if TYPE_CHECKING:
+    from roost.api.service import Service
+
+SHARED = "PROMETHEUS_MULTIPROC_DIR"  # set by whoever starts several workers
+RULE_KINDS = 16  # kinds of request whose funnels are averaged
+FAST = (0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+SLOW = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+RESULTS: dict[Status, str] = {
+    "done": "scheduled",
+    "declined": "unschedulable",
+    "conflicts": "conflict",
+    "invalid": "invalid",
+    "unavailable": "error",
+}
+
+
+class Metrics:
+    """Every metric, once."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+
+        def counter(name: str, sentence: str, *labels: str) -> Counter:
+            return Counter(f"roost_{name}", sentence, labels, registry=registry)
+
+        def gauge(name: str, sentence: str, *labels: str, mode: str = "mostrecent") -> Gauge:
+            return Gauge(f"roost_{name}", sentence, labels, registry=registry, multiprocess_mode=mode)  # type: ignore[arg-type]
+
+        def histogram(name: str, sentence: str, *labels: str, buckets: tuple[float, ...] = SLOW) -> Histogram:
+            return Histogram(f"roost_{name}", sentence, labels, registry=registry, buckets=buckets)
+
+        self.requests = histogram("http_request_duration_seconds", "Time to answer.", "method", "route", "status")
+        self.attempts = counter("schedule_attempts_total", "Requests to place, by what came of them.", "result")
+        self.by_policy = counter("policy_requests_total", "Requests to place, by policy.", "policy", "result")
+        self.placed = counter("placed_vms_total", "VMs placed.")
+        self.waited = histogram("queue_wait_seconds", "Time from a request's arrival to its decision.")
+        self.decided = histogram("decision_duration_seconds", "Time to decide a request.", buckets=FAST)
+        self.committed = histogram("commit_duration_seconds", "Time the store took for a group of requests.")
+        self.conflicts = counter("conflicts_total", "Commits refused because somebody was faster.", "reason")
+        self.retries = counter("retries_total", "Requests decided again after a conflict.")
+        self.shed = counter("shed_requests_total", "Requests refused because too much was asked at once.")
+        self.cache = counter("cache_requests_total", "Uses of cached objects.", "class", "result")
+        self.cache_updates = counter("cache_updates_total", "Machines looked at to bring caches up to date.", "class")
+        self.depth = gauge("queue_depth", "Requests that wait to be decided.", mode="livesum")
+        self.depth_vms = gauge("queue_depth_vms", "VMs that wait to be decided.", mode="livesum")
+        self.streams = gauge("change_streams", "Open streams of changes.", mode="livesum")
+        self.feed_lag = gauge("feed_lag_revisions", "Changes that the agent has not seen yet.", mode="livemax")
+        self.revision = gauge("revision", "The revision that the agent has seen.", mode="livemax")
+        self.store_up = gauge("store_up", "1 while the store can be reached.", mode="livemin")
+        self.utilisation = gauge("utilisation_ratio", "Used cores over all cores.")
+        self.density = gauge("packing_density_ratio", "Used cores over the cores of machines in use.")
+        self.machines = gauge("machines", "Machines.", "state")
+        self.empty = gauge("empty_machines", "Machines without a VM.")
+        self.vms = gauge("vms", "VMs that run.")
+        self.tenants = gauge("tenants", "Tenants with VMs.")
+        self.filtered = gauge("rule_filter_ratio", "Share of what reaches a rule that it filters out.", "rule", "level")
+        self.memory = gauge("cache_bytes", "Memory of an agent, by what holds it.", "class", mode="livesum")
+        self._seen: dict[tuple[str, ...], float] = {}
+        self._results = {status: self.attempts.labels(result) for status, result in RESULTS.items()}
+
+    def note(self, ticket: Ticket, policy: str) -> None:
+        """A request to place was answered; `policy` decided."""
+        answer = ticket.answer
+        assert answer is not None
+        self._results[answer.status].inc()
+        self.by_policy.labels(policy, RESULTS[answer.status]).inc()
+        if answer.status == "done" and not answer.replayed:
+            self.placed.inc(len(answer.placements))
+        self.waited.observe(answer.waited_us / 1e6)
+        self.decided.observe(answer.decided_us / 1e6)
+        self.committed.observe(answer.committed_us / 1e6)
+        if answer.retries:
+            self.retries.inc(answer.retries)
+
+    def measure(self, service: Service) -> None:
+        """Look at the zone and the agent; cheap enough for every second."""
+        agent = service.agent
+        allocator, counters = agent.allocator, agent.counters
+        usage = allocator.usage()
+        self.depth.set(service.queued_requests)
+        self.depth_vms.set(service.queued_vms)
+        self.streams.set(service.changes.streams)
+        self.feed_lag.set(service.lag)
+        self.revision.set(agent.replica.revision)
+        self.store_up.set(not service.down)
+        self.utilisation.set(usage.utilisation)
+        self.density.set(usage.packing_density)
+        self.empty.set(usage.empty_machines)
+        self.vms.set(usage.vms)
+        self.tenants.set(usage.tenants)
+        for state, number in allocator.machine_states().items():
+            self.machines.labels(state).set(number)
+        for reason, number in counters.reasons.items():
+            self.conflicts.labels(reason).inc(self._more("conflict", reason, now=number))
+        for arm in allocator.arms:
+            for name, stats in arm.engine.cache_stats().items():
+                label = name.replace(" ", "_")
+                self.cache.labels(label, "hit").inc(self._more(arm.recorded, name, "hit", now=stats.hits))
+                self.cache.labels(label, "miss").inc(self._more(arm.recorded, name, "miss", now=stats.misses))
+                updated = stats.updated_on_hit + stats.updated_on_miss
+                self.cache_updates.labels(label).inc(self._more(arm.recorded, name, "updated", now=updated))
+        for name, held in allocator.engine.memory().items():
+            self.memory.labels(name.replace(" ", "_")).set(held)
+
+    def measure_rules(self, service: Service) -> None:
+        """How much each rule filters out: a scan of the zone for each of a few kinds of request."""
+        for found in service.agent.allocator.rule_filters(RULE_KINDS):
+            self.filtered.labels(found.rule, found.level).set(found.filtered)
+
+    def _more(self, *name: str, now: float) -> float:
+        """How much a number has grown since it was last looked at; one that began anew has grown by all of it."""
+        before = self._seen.get(name, 0.0)
+        self._seen[name] = now
+        return now - before if now >= before else now
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        if os.environ.get(SHARED):
+            shared = CollectorRegistry()
+            MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
+            return generate_latest(shared)
+        return generate_latest(self.registry)

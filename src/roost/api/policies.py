@@ -1,0 +1,71 @@
+"""The policies of a zone: those that come with Roost, those in the zone's registry, and which of them decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from roost.engine.ruleset import PolicySplit
+from roost.model.errors import InvalidInput, UnknownName
+from roost.rules.policy import SHIPPED, Policy, shipped_policies
+
+KIND, PAST, ACTIVE = "policy", "past policy", "active"  # in the registry; past ones by digest, to explain by them
+IN_FORCE = "policies"  # the one entry of kind ACTIVE
+
+
+class InForce(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which policies decide, by name and digest."""
+
+    policy: str
+    digest: str
+    against: str = ""
+    against_digest: str = ""
+    share: float = 0.0
+    since: float = 0.0
+
+
+class PolicyBook:
+    """What a zone's registry says of policies."""
+
+    def __init__(self, registry: Mapping[tuple[str, str], str]) -> None:
+        self.texts = {name: text for (kind, name), text in registry.items() if kind == KIND}
+        self._past = {digest: text for (kind, digest), text in registry.items() if kind == PAST}
+        chosen = registry.get((ACTIVE, IN_FORCE))
+        self.in_force = msgspec.json.decode(chosen, type=InForce) if chosen else None
+
+    def names(self) -> list[str]:
+        """Every policy that can be activated."""
+        return sorted({*shipped_policies(), *self.texts})
+
+    def find(self, name: str) -> Policy:
+        """A policy by name: the registry's own before a shipped one."""
+        if name in self.texts:
+            return Policy.parse(self.texts[name], f"{name}.yaml", only_shipped=True)
+        if name not in shipped_policies():
+            raise UnknownName("policy", "policy", name, self.names())
+        return Policy.named(name)
+
+    def text(self, name: str) -> str:
+        """A policy as YAML."""
+        return self.texts.get(name) or (SHIPPED / f"{name}.yaml").read_text()
+
+    def recorded(self, recorded: str) -> Policy:
+        """The policy that decided something, by the name and digest recorded then."""
+        name, _, digest = recorded.rpartition(" ")
+        if digest in self._past:
+            return Policy.parse(self._past[digest], f"{name}.yaml", only_shipped=True)
+        policy = self.find(name)
+        if policy.digest != digest:
+            raise InvalidInput("policy", f"{name} {digest}, which decided it, is not known here any more")
+        return policy
+
+    def split(self, otherwise: Policy) -> PolicySplit:
+        """What decides: as the registry says, else the policy of the settings."""
+        chosen = self.in_force
+        if chosen is None:
+            return PolicySplit(otherwise)
+        main = self.recorded(f"{chosen.policy} {chosen.digest}")
+        if not chosen.against:
+            return PolicySplit(main)
+        return PolicySplit(main, self.recorded(f"{chosen.against} {chosen.against_digest}"), chosen.share)

@@ -1,0 +1,147 @@
+"""What can go wrong, as RFC 9457 problem documents. A code, once released, keeps its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import msgspec
+
+from roost.agent.operation import Answer
+from roost.engine.explain import FAILURES, Failure
+from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, UnknownName
+from roost.wire import Problem, ReasonView, RemedyView
+
+TYPE = "urn:roost:problem:"
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER = "1"  # seconds
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way to fail."""
+
+    status: HTTPStatus
+    title: str
+    retryable: bool = False  # the same request may succeed later
+
+
+KINDS = {
+    "roost.invalid_request": Kind(HTTPStatus.BAD_REQUEST, "The request makes no sense"),
+    "roost.unauthorised": Kind(HTTPStatus.UNAUTHORIZED, "A valid token is needed"),
+    "roost.forbidden": Kind(HTTPStatus.FORBIDDEN, "The token does not allow this"),
+    "roost.not_found": Kind(HTTPStatus.NOT_FOUND, "There is no such thing"),
+    "roost.method_not_allowed": Kind(HTTPStatus.METHOD_NOT_ALLOWED, "It cannot be used this way"),
+    "roost.no_capacity": Kind(HTTPStatus.CONFLICT, "Not enough capacity", retryable=True),
+    "roost.fragmented": Kind(HTTPStatus.CONFLICT, "Enough capacity in sum, but on no single machine", retryable=True),
+    "roost.tenant_constraint": Kind(HTTPStatus.CONFLICT, "The tenant's own constraints exclude it", retryable=True),
+    "roost.conflict": Kind(HTTPStatus.CONFLICT, "It contradicts what there is"),
+    "roost.too_old": Kind(HTTPStatus.GONE, "The feed no longer reaches back that far"),
+    "roost.outdated": Kind(HTTPStatus.PRECONDITION_FAILED, "Somebody changed it meanwhile"),
+    "roost.too_large": Kind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large"),
+    "roost.unsupported_media_type": Kind(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body must be JSON"),
+    "roost.never_fits": Kind(HTTPStatus.UNPROCESSABLE_ENTITY, "No machine of the zone could ever take it"),
+    "roost.rate_limited": Kind(HTTPStatus.TOO_MANY_REQUESTS, "The token asks too often", retryable=True),
+    "roost.headers_too_large": Kind(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too large"),
+    "roost.internal": Kind(HTTPStatus.INTERNAL_SERVER_ERROR, "A bug in Roost"),
+    "roost.retries_exhausted": Kind(HTTPStatus.SERVICE_UNAVAILABLE, "Others were faster too often", retryable=True),
+    "roost.overloaded": Kind(HTTPStatus.SERVICE_UNAVAILABLE, "Too much is asked at once", retryable=True),
+    "roost.store_unavailable": Kind(HTTPStatus.SERVICE_UNAVAILABLE, "The store cannot be reached", retryable=True),
+    "roost.starting": Kind(HTTPStatus.SERVICE_UNAVAILABLE, "The service is not ready yet", retryable=True),
+    "roost.timeout": Kind(HTTPStatus.SERVICE_UNAVAILABLE, "It took too long", retryable=True),
+}
+DECLINED: dict[Failure, str] = {
+    "mistake": "roost.never_fits",
+    "no_capacity": "roost.no_capacity",
+    "fragmented": "roost.fragmented",
+    "tenant_constraint": "roost.tenant_constraint",
+}
+_encode = msgspec.json.Encoder().encode
+
+
+class Refused(Exception):
+    """A request that is answered with a problem document."""
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        *,
+        field: str = "",
+        decision: str = "",
+        reasons: Sequence[ReasonView] = (),
+        remedies: Sequence[RemedyView] = (),
+    ) -> None:
+        self.code, self.detail, self.field, self.decision = code, detail, field, decision
+        self.reasons, self.remedies = reasons, remedies
+        super().__init__(f"{code}: {detail}")
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return int(KINDS[self.code].status)
+
+    def problem(self, request_id: str = "", instance: str = "") -> Problem:
+        """The document."""
+        kind = KINDS[self.code]
+        return Problem(
+            type=TYPE + self.code.removeprefix("roost."),
+            title=kind.title,
+            status=int(kind.status),
+            detail=self.detail,
+            code=self.code,
+            retryable=kind.retryable,
+            instance=instance,
+            request_id=request_id,
+            field=self.field,
+            decision=self.decision,
+            reasons=self.reasons,
+            remedies=self.remedies,
+        )
+
+    def headers(self) -> dict[str, str]:
+        """What goes with it: when to come back, how to identify."""
+        if KINDS[self.code].status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+            return {"retry-after": RETRY_AFTER}
+        return {"www-authenticate": "Bearer"} if self.code == "roost.unauthorised" else {}
+
+    def body(self, request_id: str = "", instance: str = "") -> bytes:
+        """The document as JSON."""
+        return _encode(self.problem(request_id, instance))
+
+
+def of_error(error: RoostError) -> Refused:
+    """The refusal that an error amounts to."""
+    if isinstance(error, StoreUnavailable):
+        return Refused("roost.store_unavailable", str(error))
+    if isinstance(error, InvalidInput):
+        return Refused(_code_of(error.code, error.where), str(error), field=error.where)
+    return Refused("roost.internal", str(error))
+
+
+def of_answer(
+    answer: Answer,
+    failure: Failure | None = None,
+    reasons: Sequence[ReasonView] = (),
+    remedies: Sequence[RemedyView] = (),
+) -> Refused:
+    """The refusal that an answer amounts to; `failure` says which way of not fitting it was, if it was declined."""
+    if answer.status == "declined":
+        kind = failure or "no_capacity"
+        said = f"{answer.detail}: {FAILURES[kind]}"
+        return Refused(DECLINED[kind], said, decision=answer.key, reasons=reasons, remedies=remedies)
+    if answer.status == "conflicts":
+        return Refused("roost.retries_exhausted", answer.detail, decision=answer.key)
+    if answer.status == "unavailable":
+        return Refused("roost.store_unavailable", answer.detail)
+    return Refused(_code_of(answer.code, answer.where), answer.detail, field=answer.where)
+
+
+def _code_of(code: str, where: str) -> str:
+    """A thing that a path names and that is not there is not found; a name inside a request is a mistake in it."""
+    if code == Outdated.code:
+        return "roost.outdated"
+    if code == UnknownName.code and where in ("tenant", "machine", "cluster", "vm", "key", "policy", "token"):
+        return "roost.not_found"
+    return "roost.invalid_request"

@@ -1,0 +1,96 @@
+"""How bytes of a connection become requests: uvicorn's parser, with limits of time and size around it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from roost.api.problems import MEDIA_TYPE, Refused
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection. Whoever sends headers too slowly, or too many, is cut off."""
+
+    header_bytes, header_seconds, most_connections = 16_384, 30.0, 2_000
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._unfinished: asyncio.TimerHandle | None = None  # cuts off, unless the headers are whole by then
+        self._in_headers, self._received = True, 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Somebody connects."""
+        super().connection_made(transport)
+        if len(self.connections) > self.most_connections:
+            self._say(Refused("roost.overloaded", f"{self.most_connections:,} connections are open"))
+            return
+        self._unfinished = self.loop.call_later(self.header_seconds, self._cut_off)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._finished()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes of a request."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if not self._in_headers:
+            self._received = 0
+            self._finished()
+            return
+        self._received += len(data)
+        if self._received > self.header_bytes:
+            self._say(Refused("roost.headers_too_large", f"headers may have {self.header_bytes:,} bytes"))
+        elif self._unfinished is None:
+            self._unfinished = self.loop.call_later(self.header_seconds, self._cut_off)
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._in_headers = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Its headers are whole."""
+        self._in_headers = False
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size <= self.header_bytes:
+            super().on_headers_complete()
+            return
+        app, self.app = self.app, _too_many_headers
+        super().on_headers_complete()
+        self.app = app
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is no HTTP."""
+        self._say(Refused("roost.invalid_request", msg))
+
+    def _finished(self) -> None:
+        if self._unfinished is not None:
+            self._unfinished.cancel()
+            self._unfinished = None
+
+    def _cut_off(self) -> None:
+        self._unfinished = None
+        if self._received:
+            self._say(Refused("roost.timeout", "the headers did not arrive in time"))
+        else:
+            self.transport.close()
+
+    def _say(self, refused: Refused) -> None:
+        """A last word, and goodbye."""
+        body = refused.body()
+        extra = "".join(f"{name}: {value}\r\n" for name, value in refused.headers().items())
+        head = f"HTTP/1.1 {refused.status} \r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n{extra}"
+        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
+        self.transport.close()
+
+
+async def _too_many_headers(_scope: Any, _receive: Any, send: Any) -> None:
+    refused = Refused("roost.headers_too_large", "send fewer or shorter headers")
+    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": refused.body()})

@@ -1,0 +1,248 @@
+"""What routes share: who asks, what they may do, keys, generations, and how answers become responses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
+
+from litestar.connection import ASGIConnection
+from litestar.datastructures import ResponseHeader
+from litestar.handlers import BaseRouteHandler
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import Parameter
+from litestar.response import Response
+
+from roost.agent.agent import Ticket
+from roost.agent.operation import Answer
+from roost.api.gate import Asking
+from roost.api.problems import KINDS, Refused, of_answer
+from roost.api.service import Service
+from roost.engine.explain import Explanation
+from roost.model.request import VM
+from roost.wire import (
+    CandidateView,
+    Done,
+    ExplanationView,
+    Placed,
+    Placement,
+    Problem,
+    ReasonView,
+    RemedyView,
+    Scope,
+    ScoreView,
+    StageView,
+    VMWish,
+)
+
+T = TypeVar("T")
+ETAG = re.compile(r'^(?:W/)?"?(\d{1,19})"?$')
+TEXT_SHOWN = 200  # reasons and candidates of a refusal
+
+DryRun = Annotated[bool, Parameter(query="dry_run", description="Only say what would come of it.")]
+Key = Annotated[
+    str | None,
+    Parameter(
+        header="Idempotency-Key",
+        max_length=150,
+        pattern=r"^[\x21-\x7e]*$",
+        description="Chosen by you: the same key is never done twice, but answered as the first time.",
+    ),
+]
+IfMatch = Annotated[
+    str | None,
+    Parameter(
+        header="If-Match",
+        max_length=40,
+        pattern=r'^(W/)?"?[0-9]{1,19}"?$|^\*$',
+        description="The generation that it must have still.",
+    ),
+]
+Cursor = Annotated[str, Parameter(query="cursor", max_length=400, description="`next` of the page before.")]
+Limit = Annotated[int, Parameter(query="limit", ge=1, le=100_000, description="Items of a page.")]
+
+COMMON = ("roost.invalid_request", "roost.unauthorised", "roost.forbidden", "roost.rate_limited", "roost.overloaded")
+WRITING = ("roost.conflict", "roost.outdated", "roost.too_large", "roost.unsupported_media_type")
+PLACING = (*WRITING, "roost.no_capacity", "roost.never_fits")
+
+
+def may(scope: Scope, *codes: str, namespaced: bool = False) -> dict[str, Any]:
+    """Who may use a route, and the problems it answers with, by code."""
+    return {
+        "opt": {"scope": scope, "namespaced": namespaced},
+        "responses": _responses((*COMMON, *codes, "roost.internal")),
+    }
+
+
+def anybody(*codes: str) -> dict[str, Any]:
+    """A route for everybody."""
+    return {"opt": {"scope": None, "namespaced": True}, "responses": _responses((*codes, "roost.internal"))}
+
+
+def _responses(codes: Sequence[str]) -> dict[int, ResponseSpec]:
+    """One entry a status, with every code that comes with it."""
+    by_status: dict[int, list[str]] = {}
+    for code in codes:
+        by_status.setdefault(int(KINDS[code].status), []).append(code)
+    return {
+        status: ResponseSpec(
+            Problem,
+            generate_examples=False,
+            description=", ".join(known),
+            media_type="application/problem+json",
+        )
+        for status, known in sorted(by_status.items())
+    }
+
+
+def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """Let through only those whose token allows it."""
+    wanted = handler.opt.get("scope")
+    if wanted is None:
+        return
+    principal = asking_of(connection.scope).principal
+    if wanted not in principal.scopes:
+        raise Refused("roost.forbidden", f"needs a token with scope {wanted}")
+    if principal.namespace and not handler.opt["namespaced"]:
+        raise Refused("roost.forbidden", f"a token bound to namespace {principal.namespace} sees tenants only")
+
+
+def asking_of(scope: Mapping[str, Any]) -> Asking:
+    """The request that is being answered."""
+    found: Asking = scope["roost"]
+    return found
+
+
+def own(asking: Asking, tenant: str) -> None:
+    """Refuse a tenant outside the namespace that a token is bound to, whether or not there is such a tenant."""
+    if not asking.principal.owns(tenant):
+        raise Refused(
+            "roost.forbidden", f"the token is bound to tenants called {asking.principal.namespace} or "
+            f"{asking.principal.namespace}.…", field="tenant",
+        )  # fmt: skip
+
+
+def generation_of(if_match: str | None) -> int | None:
+    """The generation in an If-Match header."""
+    if if_match is None or if_match == "*":
+        return None
+    if (found := ETAG.match(if_match)) is None:
+        raise Refused("roost.invalid_request", f"is {if_match!r}; send the ETag of a response", field="If-Match")
+    return int(found[1])
+
+
+def etag(generation: int) -> dict[str, str]:
+    """The header that names a generation."""
+    return {"etag": f'"{generation}"'} if generation else {}
+
+
+ETAG_HEADER = [ResponseHeader(name="ETag", description="The generation.", documentation_only=True)]
+
+
+def vms_of(tenant: str, wishes: Sequence[VMWish], service: Service) -> tuple[VM, ...]:
+    """The VMs of a request."""
+    found: list[VM] = []
+    most = service.settings.limits.vms_per_request
+    for i, wish in enumerate(wishes):
+        if len(found) + wish.count > most:
+            raise Refused("roost.too_large", f"a request may ask for {most:,} VMs", field=f"vms[{i}].count")
+        if wish.name and wish.count > 1:
+            raise Refused("roost.invalid_request", "several VMs cannot share a name", field=f"vms[{i}].name")
+        vm = VM(
+            wish.type,
+            f"{tenant}/{wish.name}" if wish.name else "",
+            wish.priority,
+            wish.isolated,
+            wish.colocation,
+            wish.requires,
+            wish.datacenter,
+            wish.cluster,
+            wish.generation,
+            wish.traits,
+        )
+        found += [vm] * wish.count
+    return tuple(found)
+
+
+def placed(asking: Asking, tenant: str, ticket: Ticket, *, dry_run: bool = False) -> Placed:
+    """What a request to place got; raises if it got nothing."""
+    answer = concluded(asking, ticket)
+    return Placed(
+        tenant=tenant,
+        generation=answer.generation,
+        vms=[Placement(vm=p.vm, type=p.type, machine=p.machine) for p in answer.placements],
+        decision=answer.key,
+        retries=answer.retries,
+        replayed=answer.replayed,
+        dry_run=dry_run,
+    )
+
+
+def done(asking: Asking, ticket: Ticket, *, dry_run: bool = False) -> Response[Done]:
+    """A change that was made; raises if it was not."""
+    answer = concluded(asking, ticket)
+    body = Done(decision=answer.key, generation=answer.generation, replayed=answer.replayed, dry_run=dry_run)
+    return Response(body, headers=etag(0 if dry_run else answer.generation))
+
+
+def concluded(asking: Asking, ticket: Ticket) -> Answer:
+    """The answer, if it is done; else the refusal is raised."""
+    answer = ticket.answer
+    assert answer is not None
+    asking.decision = answer.key
+    if answer.status != "done":
+        raise refusal(asking, ticket)
+    return answer
+
+
+def refusal(asking: Asking, ticket: Ticket) -> Refused:
+    """Why something was not done."""
+    answer = ticket.answer
+    assert answer is not None
+    if answer.status != "declined":
+        return of_answer(answer)
+    found = asking.service.explain_refusal(ticket)
+    if found is None:
+        return of_answer(answer)
+    seen = explanation_view(found, asking)
+    return of_answer(answer, found.failure, seen.reasons, seen.remedies)
+
+
+def explanation_view(found: Explanation, asking: Asking) -> ExplanationView:
+    """An explanation as somebody may see it: the VMs of others have no names for a token bound to a namespace."""
+    principal = asking.principal
+    remedies = [
+        RemedyView(kind=r.kind, text=r.text, vms=r.vms, machine=r.machine)
+        for r in found.remedies
+        if not principal.namespace or all(principal.owns(vm.partition("/")[0]) for vm in r.vms)
+    ]
+    shown = found.with_remedies([r for r in found.remedies if r.text in {each.text for each in remedies}])
+    return ExplanationView(
+        summary=found.summary,
+        text=str(shown),
+        tenant=found.tenant,
+        vm=found.vm,
+        vm_type=found.vm_type,
+        machine=found.machine,
+        machines=found.machines,
+        valid=found.valid,
+        funnel=[
+            StageView(rule=s.rule, kind=s.kind, level=s.level, entered=s.entered, kept=s.kept) for s in found.funnel
+        ],
+        reasons=[ReasonView(text=r.text, rule=r.rule, machines=r.machines) for r in found.reasons],
+        candidates=[
+            CandidateView(
+                machine=c.machine, scores=[ScoreView(rule=s.rule, score=s.score, bucket=s.bucket) for s in c.scores]
+            )
+            for c in found.candidates
+        ],
+        tied=found.tied,
+        decided_by=found.decided_by,
+        failure=found.failure,
+        remedies=remedies,
+    )
+
+
+def page_size(limit: int, service: Service) -> int:
+    """How many items a page may have."""
+    return min(limit, service.settings.limits.page)

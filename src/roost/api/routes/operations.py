@@ -1,0 +1,139 @@
+"""Changes, the trail, tokens, health and metrics."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from litestar import Response, delete, get, post
+from litestar.params import Parameter
+from litestar.response import Stream
+from litestar.types import Scope
+
+from roost.api.problems import Refused
+from roost.api.routes.common import WRITING, Key, Limit, anybody, asking_of, concluded, may, page_size
+from roost.api.service import new_key
+from roost.api.tokens import KIND, new_token
+from roost.wire import Changes, Health, NewToken, TokenMade, Tokens, TokenView
+
+Since = Annotated[int, Parameter(ge=0, le=2**62, description="Changes after this revision.")]
+MOST_TOKENS = 10_000
+EVENT_STREAM = "text/event-stream"
+
+
+@get("/v1/changes", **may("read", "roost.too_old", namespaced=True))
+async def list_changes(scope: Scope, since: Since = 0, limit: Limit = 100) -> Changes:
+    """What changed after a revision, oldest first: who, when, what. Every write is here, so this is the audit trail."""
+    asking = asking_of(scope)
+    asking.service.check_open()
+    return await asking.service.changes.page(since, page_size(limit, asking.service), asking.principal)
+
+
+@get("/v1/changes/stream", media_type=EVENT_STREAM, **may("read", namespaced=True))
+async def stream_changes(
+    scope: Scope,
+    since: Annotated[
+        int | None, Parameter(ge=0, le=2**62, description="Changes after this revision; from now on if left out.")
+    ] = None,
+    last_event_id: Annotated[
+        str | None, Parameter(header="Last-Event-ID", max_length=20, pattern="^[0-9]*$", description="As `since`.")
+    ] = None,
+) -> Stream:
+    """Changes as they happen, as server-sent events whose ids are revisions. A stream that broke goes on from there."""
+    asking = asking_of(scope)
+    service = asking.service
+    service.check_open()
+    if service.changes.streams >= service.settings.limits.streams:
+        raise Refused("roost.overloaded", f"{service.changes.streams} streams are open")
+    start = int(last_event_id) if last_event_id else since
+    if start is None:
+        start = service.agent.replica.revision
+    return Stream(service.changes.stream(start, asking.principal), headers={"cache-control": "no-store"})
+
+
+# -------------------------------------------------------------------------------------------------------------- tokens
+
+
+@get("/v1/tokens", **may("admin"))
+async def list_tokens(scope: Scope) -> Tokens:
+    """All tokens, without their secrets."""
+    service = asking_of(scope).service
+    service.check_open()
+    found = [
+        TokenView(
+            name=name,
+            scopes=token.scopes,
+            namespace=token.namespace,
+            created=token.created,
+            expires=token.expires,
+            created_by=token.created_by,
+        )
+        for name, token in sorted(service.tokens.tokens.items())
+    ]
+    return Tokens(items=found)
+
+
+@post("/v1/tokens", status_code=201, **may("admin", *WRITING))
+async def create_token(data: NewToken, scope: Scope) -> TokenMade:
+    """Make a token. Its secret is in this answer and nowhere else."""
+    asking = asking_of(scope)
+    service, by = asking.service, asking.principal.name
+    service.check_open()
+    if data.name in service.tokens.tokens:
+        raise Refused("roost.conflict", f"there is a token {data.name}", field="name")
+    if len(service.tokens.tokens) >= MOST_TOKENS:
+        raise Refused("roost.too_large", f"a zone keeps {MOST_TOKENS:,} tokens")
+    if not service.tokens and "admin" not in data.scopes:
+        raise Refused(
+            "roost.conflict",
+            "the first token must have scope admin: afterwards nobody without one gets in",
+            field="scopes",
+        )
+    if data.namespace and {"operate", "admin"} & set(data.scopes):
+        raise Refused("roost.invalid_request", "a namespace goes with read and allocate only", field="namespace")
+    now = time.time()
+    expires = now + data.days * 86_400 if data.days else 0.0
+    token, kept = new_token(data.name, data.scopes, data.namespace, now, expires, by)
+    concluded(asking, await service.enter(KIND, data.name, kept, new_key(), by))
+    return TokenMade(token=token, name=data.name, scopes=data.scopes, namespace=data.namespace, expires=expires)
+
+
+@delete("/v1/tokens/{name:str}", status_code=204, **may("admin", *WRITING, "roost.not_found"))
+async def revoke_token(name: Annotated[str, Parameter(max_length=200)], scope: Scope, key: Key = None) -> None:
+    """Revoke a token. Other workers refuse it as soon as the feed has told them, mostly within a second."""
+    asking = asking_of(scope)
+    service = asking.service
+    service.check_open()
+    if name not in service.tokens.tokens:
+        raise Refused("roost.not_found", f"there is no token {name}", field="token")
+    concluded(asking, await service.enter(KIND, name, None, key or new_key(), asking.principal.name))
+
+
+# ---------------------------------------------------------------------------------------------------------- operations
+
+
+@get("/healthz", **anybody())
+async def healthz() -> Health:
+    """Whether the process lives."""
+    return Health(status="ok")
+
+
+@get("/readyz", **anybody("roost.starting", "roost.store_unavailable"))
+async def readyz(scope: Scope) -> Health:
+    """Whether requests can be decided: the zone is loaded, the store can be reached, and it is not stopping."""
+    service = asking_of(scope).service
+    service.check_open()
+    if service.closing.is_set():
+        raise Refused("roost.starting", "the service is stopping")
+    return Health(status="ok", detail=service.agent.name)
+
+
+@get("/metrics", media_type="text/plain; version=0.0.4; charset=utf-8", **may("read"))
+async def metrics(scope: Scope) -> Response[bytes]:
+    """Numbers for Prometheus."""
+    service = asking_of(scope).service
+    service.check_open()
+    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+ROUTES = [list_changes, stream_changes, list_tokens, create_token, revoke_token, healthz, readyz, metrics]

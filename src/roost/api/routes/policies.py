@@ -1,0 +1,196 @@
+"""Policies: look, check, keep, and say which of them decide."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import msgspec
+from litestar import delete, get, post, put
+from litestar.params import Parameter
+from litestar.types import Scope
+
+from roost.api.gate import Asking
+from roost.api.policies import ACTIVE, IN_FORCE, KIND, PAST, InForce
+from roost.api.problems import Refused
+from roost.api.routes.common import WRITING, DryRun, Key, asking_of, concluded, may
+from roost.api.service import new_key
+from roost.rules.policy import Policy, shipped_policies
+from roost.wire import Activation, Active, Policies, PolicyResults, PolicyResultView, PolicyText, PolicyView
+
+Name = Annotated[str, Parameter(max_length=200)]
+MOST = 1_000  # policies kept
+
+
+def _view(asking: Asking, policy: Policy, text: str = "") -> PolicyView:
+    service = asking.service
+    split = service.agent.split
+    shares = {policy.digest: 0.0 for policy in split.policies}
+    shares[split.main.digest] += 1.0 - (split.share if split.other else 0.0)
+    if split.other is not None:
+        shares[split.other.digest] += split.share
+    return PolicyView(
+        name=policy.name,
+        version=policy.version,
+        digest=policy.digest,
+        description=policy.description,
+        rules=len(policy.rules),
+        shipped=policy.name in shipped_policies() and policy.name not in service.policies.texts,
+        share=shares.get(policy.digest, 0.0),
+        text=text,
+    )
+
+
+def _parse(text: str) -> Policy:
+    return Policy.parse(text, only_shipped=True)
+
+
+@get("/v1/policies", **may("read"))
+async def list_policies(scope: Scope) -> Policies:
+    """Every policy, and for which share of the tenants it decides."""
+    asking = asking_of(scope)
+    asking.service.check_open()
+    book = asking.service.policies
+    return Policies(items=[_view(asking, book.find(name)) for name in book.names()])
+
+
+@get("/v1/policies/active", **may("read"))
+async def get_active(scope: Scope) -> Active:
+    """Which policy decides, and which one it is compared with."""
+    asking = asking_of(scope)
+    asking.service.check_open()
+    split, chosen = asking.service.agent.split, asking.service.policies.in_force
+    other = split.other
+    return Active(
+        policy=split.main.name,
+        digest=split.main.digest,
+        against=other.name if other else "",
+        against_digest=other.digest if other else "",
+        share=split.share,
+        since=chosen.since if chosen else 0.0,
+    )
+
+
+@get("/v1/policies/results", **may("read"))
+async def results(
+    scope: Scope,
+    since: Annotated[
+        float | None,
+        Parameter(ge=0.0, le=1e12, description="Seconds since 1970; the last activation if left out."),
+    ] = None,
+) -> PolicyResults:
+    """What each policy did, side by side."""
+    asking = asking_of(scope)
+    asking.service.check_open()
+    chosen = asking.service.policies.in_force
+    start = since if since is not None else (chosen.since if chosen else 0.0)
+    found = await asking.service.read(lambda store: store.policy_results(start))
+    views = []
+    for each in found:
+        name, _, digest = each.policy.rpartition(" ")
+        views.append(
+            PolicyResultView(
+                policy=name,
+                digest=digest,
+                requests=each.requests,
+                declined=each.declined,
+                vms=each.vms,
+                retries=each.retries,
+                mean_decided_us=each.mean_decided_us,
+                p99_decided_us=each.p99_decided_us,
+            )
+        )
+    return PolicyResults(since=start, results=views)
+
+
+@get("/v1/policies/{name:str}", **may("read", "roost.not_found"))
+async def get_policy(name: Name, scope: Scope) -> PolicyView:
+    """A policy with its text."""
+    asking = asking_of(scope)
+    asking.service.check_open()
+    book = asking.service.policies
+    return _view(asking, book.find(name), book.text(name))
+
+
+@post("/v1/policies/validate", status_code=200, **may("read", "roost.too_large", "roost.unsupported_media_type"))
+async def validate(data: PolicyText, scope: Scope) -> PolicyView:
+    """Read a policy, compile it and try it out on this zone; a mistake is told with its line. Nothing is kept."""
+    asking = asking_of(scope)
+    asking.service.check_open()
+    policy = _parse(data.text)
+    await asking.service.prepare(policy)
+    return _view(asking, policy, data.text)
+
+
+@put("/v1/policies/{name:str}", status_code=200, **may("operate", *WRITING))
+async def put_policy(
+    name: Name, data: PolicyText, scope: Scope, key: Key = None, dry_run: DryRun = False
+) -> PolicyView:
+    """Keep a policy under its name. It decides nothing until it is activated."""
+    asking = asking_of(scope)
+    asking.service.check_open()
+    policy = _parse(data.text)
+    if policy.name != name:
+        raise Refused("roost.invalid_request", f"the text is of policy {policy.name}", field="text")
+    if len(asking.service.policies.texts) >= MOST:
+        raise Refused("roost.too_large", f"a zone keeps {MOST:,} policies")
+    await asking.service.prepare(policy)
+    if not dry_run:
+        concluded(asking, await asking.service.enter(KIND, name, data.text, key or new_key(), asking.principal.name))
+    return _view(asking, policy, data.text)
+
+
+@delete("/v1/policies/{name:str}", status_code=204, **may("operate", *WRITING, "roost.not_found"))
+async def delete_policy(name: Name, scope: Scope, key: Key = None, dry_run: DryRun = False) -> None:
+    """Forget a policy. One that is active goes on deciding; decisions that it made can still be explained."""
+    asking = asking_of(scope)
+    asking.service.check_open()
+    if name not in asking.service.policies.texts:
+        raise Refused("roost.not_found", f"no policy {name} is kept here", field="policy")
+    if not dry_run:
+        concluded(asking, await asking.service.enter(KIND, name, None, key or new_key(), asking.principal.name))
+
+
+@post("/v1/policies/activate", status_code=200, **may("operate", *WRITING, "roost.not_found"))
+async def activate(data: Activation, scope: Scope, key: Key = None, dry_run: DryRun = False) -> Active:
+    """Let a policy decide from now on, on every worker; with `against`, two share the tenants by a hash of the name.
+
+    The policies are compiled and tried out first; requests go on being decided meanwhile.
+    """
+    asking = asking_of(scope)
+    service, by = asking.service, asking.principal.name
+    service.check_open()
+    if data.share and not data.against:
+        raise Refused("roost.invalid_request", "needs another policy", field="share")
+    book = service.policies
+    chosen = [book.find(name) for name in (data.policy, data.against) if name]
+    for policy in chosen:
+        await service.prepare(policy)
+    other = chosen[1] if data.against else None
+    wanted = InForce(
+        policy=chosen[0].name,
+        digest=chosen[0].digest,
+        against=other.name if other else "",
+        against_digest=other.digest if other else "",
+        share=data.share,
+        since=round(time.time(), 3),
+    )
+    if not dry_run:
+        for policy in chosen:  # to explain by it what it decided, whatever becomes of its name
+            concluded(asking, await service.enter(PAST, policy.digest, book.text(policy.name), new_key(), by))
+        text = msgspec.json.encode(wanted).decode()
+        concluded(asking, await service.enter(ACTIVE, IN_FORCE, text, key or new_key(), by))
+        await service.switched()
+    return Active(
+        policy=wanted.policy,
+        digest=wanted.digest,
+        against=wanted.against,
+        against_digest=wanted.against_digest,
+        share=wanted.share,
+        since=wanted.since,
+    )
+
+
+ROUTES = [
+    list_policies, get_active, results, get_policy, validate, put_policy, delete_policy, activate,
+]  # fmt: skip

@@ -1,0 +1,306 @@
+"""Tenants and their VMs: create, look, scale out and in, delete; many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from litestar import delete, get, post
+from litestar.params import Parameter
+from litestar.response import Response
+from litestar.types import Scope
+
+from roost.agent.agent import Ticket
+from roost.agent.operation import PlaceVMs, ReleaseVMs
+from roost.api.gate import Asking
+from roost.api.problems import Refused, of_error
+from roost.api.routes.common import (
+    ETAG_HEADER,
+    PLACING,
+    WRITING,
+    Cursor,
+    DryRun,
+    IfMatch,
+    Key,
+    Limit,
+    asking_of,
+    done,
+    etag,
+    generation_of,
+    may,
+    own,
+    page_size,
+    placed,
+    vms_of,
+)
+from roost.api.service import new_key
+from roost.model.errors import RoostError
+from roost.model.request import UNCONSTRAINED, Constraints, Request
+from roost.store.contract import Store
+from roost.store.ledger import VMRow
+from roost.wire import (
+    Batch,
+    BatchItem,
+    BatchResult,
+    BatchResults,
+    Done,
+    Placed,
+    ScaleIn,
+    ScaleOut,
+    TenantLine,
+    TenantPage,
+    TenantView,
+    TenantWish,
+    VMPage,
+    VMView,
+)
+
+TenantPath = Annotated[str, Parameter(max_length=200)]
+VMPath = Annotated[str, Parameter(max_length=300)]
+MOST_VMS_SHOWN = 100_000  # of one tenant
+
+
+def _request(
+    tenant: str, wish: TenantWish | ScaleOut | BatchItem, constraints: Constraints | None, asking: Asking
+) -> Request:
+    own(asking, tenant)
+    return Request(tenant, vms_of(tenant, wish.vms, asking.service), constraints)
+
+
+def _key(asking: Asking, key: str | None) -> str:
+    principal = asking.principal
+    return principal.key(key) if key else new_key(principal.namespace)
+
+
+async def _place(asking: Asking, operation: PlaceVMs, key: str | None, dry_run: bool) -> Response[Placed]:
+    service, by, tenant = asking.service, asking.principal.name, operation.request.tenant
+    if dry_run:
+        ticket = service.rehearse(operation, by)
+    else:
+        ticket = await service.submit(operation, _key(asking, key), by)
+    try:
+        body = placed(asking, tenant, ticket, dry_run=dry_run)
+    except Refused as refused:
+        raise _exists(operation, refused) from None
+    return Response(body, status_code=200 if dry_run else 201, headers=etag(0 if dry_run else body.generation))
+
+
+def _exists(operation: PlaceVMs, refused: Refused) -> Refused:
+    """A tenant that was to be new and is not: a conflict, not a precondition that somebody stated."""
+    if operation.generation == 0 and refused.code == "roost.outdated":
+        refused.code, refused.field = "roost.conflict", "tenant"
+    return refused
+
+
+@post("/v1/tenants", status_code=201, response_headers=ETAG_HEADER, **may("allocate", *PLACING, namespaced=True))
+async def create_tenant(data: TenantWish, scope: Scope, key: Key = None, dry_run: DryRun = False) -> Response[Placed]:
+    """Create a tenant with its first VMs: all of them are placed, or none."""
+    asking = asking_of(scope)
+    constraints = None if data.constraints == UNCONSTRAINED else data.constraints
+    operation = PlaceVMs(_request(data.tenant, data, constraints, asking), generation=0)
+    return await _place(asking, operation, key, dry_run)
+
+
+@post(
+    "/v1/tenants/{tenant:str}/vms",
+    status_code=201,
+    response_headers=ETAG_HEADER,
+    **may("allocate", *PLACING, "roost.not_found", namespaced=True),
+)
+async def scale_out(
+    tenant: TenantPath, data: ScaleOut, scope: Scope, key: Key = None, if_match: IfMatch = None, dry_run: DryRun = False
+) -> Response[Placed]:
+    """Place more VMs of a tenant: all of them, or none. Its constraints hold for all of its VMs together."""
+    asking = asking_of(scope)
+    request = _request(tenant, data, None, asking)
+    return await _place(asking, PlaceVMs(request, generation_of(if_match), existing=True), key, dry_run)
+
+
+@post(
+    "/v1/tenants/{tenant:str}/release", status_code=200, **may("allocate", *WRITING, "roost.not_found", namespaced=True)
+)
+async def scale_in(
+    tenant: TenantPath, data: ScaleIn, scope: Scope, key: Key = None, if_match: IfMatch = None, dry_run: DryRun = False
+) -> Response[Done]:
+    """Release VMs of a tenant: all of them, or none."""
+    asking = asking_of(scope)
+    own(asking, tenant)
+    if len(set(data.vms)) < len(data.vms):
+        raise Refused("roost.invalid_request", "a VM is named twice", field="vms")
+    return await _release(asking, ReleaseVMs(tenant, data.vms, generation=generation_of(if_match)), key, dry_run)
+
+
+@delete("/v1/tenants/{tenant:str}", status_code=200, **may("allocate", *WRITING, "roost.not_found", namespaced=True))
+async def delete_tenant(
+    tenant: TenantPath, scope: Scope, key: Key = None, if_match: IfMatch = None, dry_run: DryRun = False
+) -> Response[Done]:
+    """Release all VMs of a tenant."""
+    asking = asking_of(scope)
+    own(asking, tenant)
+    return await _release(asking, ReleaseVMs(tenant, generation=generation_of(if_match)), key, dry_run)
+
+
+async def _release(asking: Asking, operation: ReleaseVMs, key: str | None, dry_run: bool) -> Response[Done]:
+    service, by = asking.service, asking.principal.name
+    if dry_run:
+        return done(asking, service.rehearse(operation, by), dry_run=True)
+    return done(asking, await service.submit(operation, _key(asking, key), by))
+
+
+# ------------------------------------------------------------------------------------------------------------ batches
+
+
+@post("/v1/batch", status_code=200, **may("allocate", *WRITING, namespaced=True))
+async def batch(data: Batch, scope: Scope, dry_run: DryRun = False) -> BatchResults:
+    """Many requests in one call. Each is done or not done by itself, and has its own result."""
+    asking = asking_of(scope)
+    most = asking.service.settings.limits.requests_per_batch
+    if len(data.requests) > most:
+        raise Refused("roost.too_large", f"a batch may hold {most:,} requests", field="requests")
+    waiting = [_begin(asking, item, dry_run) for item in data.requests]
+    tickets = [each for each in waiting if isinstance(each, asyncio.Future)]
+    if tickets:
+        await asyncio.wait(tickets)
+    results = [_result(asking, item, each, dry_run) for item, each in zip(data.requests, waiting, strict=True)]
+    succeeded = sum(result.problem is None for result in results)
+    return BatchResults(results=results, done=succeeded, failed=len(results) - succeeded)
+
+
+def _begin(asking: Asking, item: BatchItem, dry_run: bool) -> asyncio.Future[Ticket] | Ticket | Refused:
+    constraints = None if item.constraints == UNCONSTRAINED or item.scale_out else item.constraints
+    try:
+        request = _request(item.tenant, item, constraints, asking)
+        operation = PlaceVMs(request, None if item.scale_out else 0, item.scale_out)
+        if dry_run:
+            return asking.service.rehearse(operation, asking.principal.name)
+        return asking.service.submit(operation, _key(asking, item.key), asking.principal.name)
+    except Refused as refused:
+        return refused
+    except RoostError as error:
+        return of_error(error)
+
+
+def _result(
+    asking: Asking, item: BatchItem, waited: asyncio.Future[Ticket] | Ticket | Refused, dry_run: bool
+) -> BatchResult:
+    try:
+        if isinstance(waited, Refused):
+            raise waited
+        ticket = waited.result() if isinstance(waited, asyncio.Future) else waited
+        try:
+            body = placed(asking, item.tenant, ticket, dry_run=dry_run)
+        except Refused as refused:
+            assert isinstance(ticket.operation, PlaceVMs)
+            raise _exists(ticket.operation, refused) from None
+        return BatchResult(status=200 if dry_run else 201, placed=body)
+    except Refused as refused:
+        return BatchResult(status=refused.status, problem=refused.problem(asking.request_id))
+
+
+# ------------------------------------------------------------------------------------------------------------ looking
+
+
+def vm_view(name: str, row: VMRow) -> VMView:
+    """A VM as it is shown."""
+    return VMView(vm=name, tenant=row.tenant, type=row.spec.type, machine=row.machine, priority=row.spec.priority)
+
+
+@get("/v1/tenants", **may("read", namespaced=True))
+async def list_tenants(
+    scope: Scope,
+    limit: Limit = 100,
+    cursor: Cursor = "",
+    prefix: Annotated[str, Parameter(max_length=200, description="Only names that begin so.")] = "",
+) -> TenantPage:
+    """Tenants by name."""
+    asking = asking_of(scope)
+    size = page_size(limit, asking.service)
+    namespace = asking.principal.namespace
+    if namespace and not prefix.startswith(namespace):
+        prefix = namespace
+    found = await asking.service.read(lambda store: store.tenants(cursor, size, prefix))
+    items = [TenantLine(tenant=n, generation=t.stamp, vms=t.vms) for n, t in found if asking.principal.owns(n)]
+    return TenantPage(items=items, next=found[-1][0] if len(found) == size else None)
+
+
+@get("/v1/tenants/{tenant:str}", response_headers=ETAG_HEADER, **may("read", "roost.not_found", namespaced=True))
+async def get_tenant(tenant: TenantPath, scope: Scope) -> Response[TenantView]:
+    """A tenant with its VMs."""
+    asking = asking_of(scope)
+    own(asking, tenant)
+
+    def look(store: Store) -> TenantView | None:
+        if (row := store.tenant(tenant)) is None:
+            return None
+        vms = [vm_view(name, vm) for name, vm in store.vms(limit=MOST_VMS_SHOWN, tenant=tenant)]
+        return TenantView(tenant=tenant, generation=row.stamp, constraints=row.constraints, vms=vms)
+
+    if (found := await asking.service.read(look)) is None:
+        raise Refused("roost.not_found", f"there is no tenant {tenant}", field="tenant")
+    return Response(found, headers=etag(found.generation))
+
+
+@get("/v1/vms", **may("read", namespaced=True))
+async def list_vms(
+    scope: Scope,
+    limit: Limit = 100,
+    cursor: Cursor = "",
+    tenant: Annotated[str, Parameter(max_length=200, description="Only this one's.")] = "",
+    machine: Annotated[str, Parameter(max_length=200, description="Only those on this one.")] = "",
+) -> VMPage:
+    """VMs by name."""
+    asking = asking_of(scope)
+    if tenant:
+        own(asking, tenant)
+    size, namespace = page_size(limit, asking.service), asking.principal.namespace
+    found = await asking.service.read(
+        lambda store: store.vms(cursor, size, tenant=tenant or None, machine=machine or None, prefix=namespace)
+    )
+    items = [vm_view(name, row) for name, row in found if asking.principal.owns(row.tenant)]
+    return VMPage(items=items, next=found[-1][0] if len(found) == size else None)
+
+
+@get("/v1/vms/{vm:path}", **may("read", "roost.not_found", namespaced=True))
+async def get_vm(vm: VMPath, scope: Scope) -> VMView:
+    """A VM by its whole name, TENANT/NAME."""
+    asking = asking_of(scope)
+    name, row = await _running(asking, vm)
+    return vm_view(name, row)
+
+
+@delete("/v1/vms/{vm:path}", status_code=200, **may("allocate", *WRITING, "roost.not_found", namespaced=True))
+async def delete_vm(vm: VMPath, scope: Scope, key: Key = None, dry_run: DryRun = False) -> Response[Done]:
+    """Release one VM."""
+    asking = asking_of(scope)
+    name = vm.strip("/")
+    tenant = name.partition("/")[0]
+    if key and asking.principal.owns(tenant) and await _was_decided(asking, _key(asking, key)):
+        return await _release(asking, ReleaseVMs(tenant, (name,)), key, dry_run)  # it may be gone because of this key
+    name, row = await _running(asking, vm)
+    return await _release(asking, ReleaseVMs(row.tenant, (name,)), key, dry_run)
+
+
+async def _was_decided(asking: Asking, key: str) -> bool:
+    return await asking.service.read(lambda store: store.decided(key)) is not None
+
+
+async def _running(asking: Asking, vm: str) -> tuple[str, VMRow]:
+    name = vm.strip("/")
+    row = await asking.service.read(lambda store: store.vm(name))
+    if row is None or not asking.principal.owns(row.tenant):
+        raise Refused("roost.not_found", f"there is no VM {name}", field="vm")
+    return name, row
+
+
+ROUTES = [
+    create_tenant,
+    list_tenants,
+    get_tenant,
+    delete_tenant,
+    scale_out,
+    scale_in,
+    batch,
+    list_vms,
+    get_vm,
+    delete_vm,
+]

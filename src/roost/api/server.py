@@ -1,0 +1,207 @@
+"""One process that serves: it listens, answers, drains when told to stop, and reads its settings anew when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+import uvicorn
+import uvloop
+
+from roost.api import logs
+from roost.api.app import make_gate
+from roost.api.protocol import Protocol
+from roost.api.service import Service
+from roost.api.tokens import KIND
+from roost.model.errors import InvalidInput, RoostError, StoreUnavailable
+from roost.settings import Settings, load
+from roost.wiring import ensure_store, open_store
+
+KEEP_ALIVE_SECONDS = 60
+BACKLOG = 2_048
+PARENT_SECONDS = 1.0  # between looks whether whoever started this worker still lives
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where settings come from, to read them again."""
+
+    file: Path | None
+    overrides: dict[str, object]
+
+    def load(self) -> Settings:
+        """As they are now."""
+        return load(self.file, os.environ, self.overrides).settings
+
+
+class Server(uvicorn.Server):
+    """Lets streams end before it waits for connections, and the agent finish before it is gone."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self.service = service
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are handled by whoever runs this."""
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop accepting, finish or fail what is in flight, then let go of the store."""
+        log.info("stopping", in_flight=len(self.server_state.tasks))
+        self.service.closing.set()
+        await super().shutdown(sockets)
+        await self.service.stop()
+        log.info("stopped")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this very machine can connect."""
+    if host == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A socket; `shared`: several processes may each have one at the same address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        found.bind((host, port))
+    except (OSError, UnicodeError) as error:
+        found.close()
+        said = getattr(error, "strerror", None) or str(error)
+        raise InvalidInput("server.port", f"cannot listen at {host}:{port}: {said}", "choose another") from None
+    return found
+
+
+def address_to_bind(settings: Settings) -> tuple[str, bool]:
+    """The address to listen on, and whether it is loopback because there are no tokens.
+
+    Makes the store if there is none yet.
+    """
+    host = settings.server.host
+    try:
+        ensure_store(settings.store.url, settings.store.zone)
+        if is_loopback(host) or settings.server.allow_anonymous:
+            return host, False
+        store = open_store(settings.store.url, read_only=True)
+        tokens = store.registry(KIND)
+        store.close()
+    except StoreUnavailable as error:
+        log.warning("the store is away; serving 503 until it is back", detail=str(error))
+        return host, False
+    return (host, False) if tokens else ("127.0.0.1", True)
+
+
+def run(
+    settings: Settings,
+    origin: Origin,
+    bound: socket.socket,
+    *,
+    name: str = "",
+    parent: int = 0,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until told to stop. `parent`: stop when that process is gone. `ready` is called when the zone is loaded."""
+    logs.set_up(settings.log)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, origin, bound, name, parent, ready))
+
+
+async def _serve(
+    settings: Settings, origin: Origin, bound: socket.socket, name: str, parent: int, ready: Callable[[], None]
+) -> None:
+    service = Service(settings, name=name)
+    host = bound.getsockname()[0]
+    config = uvicorn.Config(
+        make_gate(service, loopback=is_loopback(host)),
+        http=_limited(settings),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=max(1, round(settings.server.drain_seconds)),
+        ssl_certfile=settings.server.tls_cert or None,
+        ssl_keyfile=settings.server.tls_key or None,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidInput(
+            "server.tls_cert", f"cannot be used: {error}", "give PEM files that belong together"
+        ) from None
+    server = Server(config, service)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.handle_exit, number, None)
+    loop.add_signal_handler(signal.SIGHUP, _reload, service, config, origin)
+    starting = asyncio.create_task(_start(service, server, ready))
+    watching = asyncio.create_task(_watch(parent, server)) if parent else None
+    await server.serve(sockets=[bound])
+    for task in (starting, watching):
+        if task is not None:
+            task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await starting  # what kept it from starting, if anything did
+
+
+async def _start(service: Service, server: Server, ready: Callable[[], None]) -> None:
+    try:
+        await service.start()
+        ready()
+    except RoostError:
+        server.should_exit = True
+        raise
+
+
+async def _watch(parent: int, server: Server) -> None:
+    while os.getppid() == parent:
+        await asyncio.sleep(PARENT_SECONDS)
+    server.should_exit = True
+
+
+def _limited(settings: Settings) -> type[Protocol]:
+    limits = settings.limits
+    return type(
+        "LimitedProtocol",
+        (Protocol,),
+        {
+            "header_bytes": limits.header_bytes,
+            "header_seconds": limits.request_seconds,
+            "most_connections": limits.connections,
+        },
+    )
+
+
+def _reload(service: Service, config: uvicorn.Config, origin: Origin) -> None:
+    """Limits, logs, retention and certificates anew; where to listen and the store stay until the next start."""
+    try:
+        fresh = origin.load()
+        if config.ssl is not None:
+            config.ssl.load_cert_chain(fresh.server.tls_cert, fresh.server.tls_key)
+    except (RoostError, OSError, ssl.SSLError) as error:
+        log.error("the settings were not read anew", detail=str(error))
+        return
+    service.settings = replace(service.settings, limits=fresh.limits, log=fresh.log, retention=fresh.retention)
+    logs.set_up(fresh.log)
+    log.info("settings read anew")

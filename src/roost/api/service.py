@@ -1,0 +1,402 @@
+"""One agent at work in an event loop: requests come in as calls that wait, and go out in rounds.
+
+    route ─▶ submit ─▶ agent's queue ─▶ pump: agent.step ─▶ (SQLite: at once; PostgreSQL: the courier's threads)
+      ▲                                        │
+      └──────────── the future is done ◀───────┘
+
+The agent is stepped in the loop's own thread: whatever arrived in one turn of the loop is decided and committed as one
+group, and no lock is needed. What takes long (loading, compiling, explaining the past) runs in other threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import structlog
+
+from roost.agent.agent import Agent, AgentSettings, Loaded, Ticket
+from roost.agent.operation import Operation, PlaceVMs, ReleaseVMs, SetEntry
+from roost.agent.past import recall
+from roost.agent.warm_up import warm_up
+from roost.api.changes import ChangeLog
+from roost.api.metrics import Metrics
+from roost.api.policies import PolicyBook
+from roost.api.problems import Refused
+from roost.api.tokens import KIND as TOKEN
+from roost.api.tokens import TokenBook
+from roost.engine.capacity import Room, room_for
+from roost.engine.explain import Explanation
+from roost.model.errors import RoostError, StoreUnavailable
+from roost.model.request import UNCONSTRAINED, VM
+from roost.settings import Settings
+from roost.store.contract import Store
+from roost.wiring import find_policy, open_agent, open_store, settle_memory
+
+T = TypeVar("T")
+TICK_SECONDS = 0.05  # between looks at the feed, and at caches to refresh, when nobody asks for anything
+MEASURE_SECONDS = 1.0  # between measurements of the zone
+RULES_EVERY = 30  # measurements, before those of the rules, which take longer
+PROBE_SECONDS = 0.5  # between attempts to reach a store that is away
+PAST_WAITING = 8  # explanations of past decisions that may wait for their turn
+EXPLAINED_SECONDS = 1.0  # how long the reasons of a refusal are good for another one of the same kind
+CAPACITY_SECONDS = 1.0  # how old counts may be
+
+log = structlog.get_logger()
+
+
+class Service:
+    """The agent of this process, and all that routes need beside it."""
+
+    store: Store
+    agent: Agent
+
+    def __init__(self, settings: Settings, *, name: str = "") -> None:
+        self.settings, self.name = settings, name
+        self.metrics = Metrics()
+        self.ready, self.closing = False, asyncio.Event()
+        self.tokens, self.policies = TokenBook({}), PolicyBook({})
+        self.changes = ChangeLog(self)
+        self.queued_vms = self.queued_requests = 0
+        self.down = ""  # why the store cannot be used just now
+        self.lag = 0  # changes that the agent has not seen yet
+        self._loop = asyncio.get_running_loop()
+        self._pumping = False
+        self._deadlines: deque[tuple[float, asyncio.Future[Ticket]]] = deque()
+        self._registry: object = None  # the one that was read last
+        self._switching: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._slow = ThreadPoolExecutor(1, "roost-slow")  # one at a time: each holds a copy of the zone
+        self._past_waiting = 0
+        self._explained: dict[Any, tuple[float, Explanation]] = {}
+        self._rooms: dict[tuple[str, str], tuple[float, int, Room]] = {}
+
+    # ------------------------------------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Open the store and load the zone; keeps trying while the store is away."""
+        pause = PROBE_SECONDS
+        while True:
+            try:
+                await asyncio.to_thread(self._open)
+                break
+            except StoreUnavailable as error:
+                self.down = str(error)
+                log.warning("the store is away", detail=str(error), again_in=pause)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 5.0)
+        self.down = ""
+        self._read_registry()
+        settle_memory()
+        self.ready = True
+        for work in (self._tick, self._measure, self._trim):
+            self._tasks.append(asyncio.create_task(work()))
+        agent = self.agent
+        log.info(
+            "ready", agent=agent.name, revision=agent.replica.revision, machines=len(agent.allocator.zone.machines)
+        )
+
+    def _open(self) -> None:
+        given, settings = self.settings.agent, self.settings
+        self.store = open_store(settings.store.url)
+        try:
+            book = PolicyBook(_whole_registry(self.store))
+            self.agent = open_agent(
+                self.store,
+                book.split(find_policy(given.policy)),
+                self.name,
+                seed=given.seed,
+                settings=AgentSettings(
+                    retries=given.retries,
+                    group=given.group,
+                    group_vms=given.group_vms,
+                    top=given.top,
+                    window=given.window,
+                ),
+                patience=settings.store.patience_seconds,
+                notify=self._poke,
+                background=self._in_background,
+            )
+        except BaseException:
+            self.store.close()
+            raise
+
+    def _in_background(self, load: Callable[[], Loaded]) -> Future[Loaded]:
+        loading: Future[Loaded] = Future()
+
+        def run() -> None:
+            try:
+                loading.set_result(load())
+            except RoostError as error:
+                loading.set_exception(error)
+            self._poke()
+
+        self._loop.run_in_executor(None, run)
+        return loading
+
+    async def stop(self) -> None:
+        """Finish what is under way, for as long as draining may take, and let go of the store."""
+        self.closing.set()
+        if not self.ready:
+            return
+        deadline = time.monotonic() + self.settings.server.drain_seconds
+        while not self.agent.idle and time.monotonic() < deadline:
+            self._pump()
+            await asyncio.sleep(0.001)
+        self.ready = False
+        for task in [*self._tasks, *([self._switching] if self._switching else [])]:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._slow.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self.agent.close)
+        self.store.close()
+
+    # ---------------------------------------------------------------------------------------------- asking
+
+    def submit(self, operation: Operation, key: str = "", by: str = "") -> asyncio.Future[Ticket]:
+        """Have something done; the future brings the ticket with its answer. Refuses what is too much."""
+        self.check_open()
+        limits = self.settings.limits
+        vms = _size(operation)
+        if self.queued_requests >= limits.queued_requests or self.queued_vms + vms > limits.queued_vms + vms // 2:
+            self.metrics.shed.inc()
+            raise Refused("roost.overloaded", f"{self.queued_requests:,} requests are waiting")
+        done: asyncio.Future[Ticket] = self._loop.create_future()
+        ticket = self.agent.submit(operation, key, by=by)
+        ticket.done = partial(self._done, ticket, vms, done)
+        self.queued_requests += 1
+        self.queued_vms += vms
+        self._deadlines.append((self._loop.time() + limits.request_seconds, done))
+        if not self._pumping:
+            self._pumping = True
+            self._loop.call_soon(self._pump)
+        return done
+
+    def _done(self, ticket: Ticket, vms: int, done: asyncio.Future[Ticket], _: object) -> None:
+        self.queued_requests -= 1
+        self.queued_vms -= vms
+        operation, answer = ticket.operation, ticket.answer
+        if isinstance(operation, PlaceVMs):
+            self.metrics.note(ticket, self.agent.allocator.arm_of(operation.request.tenant).policy.name)
+        if answer is not None and answer.status == "unavailable":
+            self._went_away(answer.detail)
+        if not done.done():
+            done.set_result(ticket)
+
+    def rehearse(self, operation: Operation, by: str = "") -> Ticket:
+        """What would come of it; nothing is done."""
+        self.check_open()
+        return self.agent.rehearse(operation, by=by)
+
+    def check_open(self) -> None:
+        """Refuse while nothing can be done."""
+        if self.down:
+            raise Refused("roost.store_unavailable", self.down)
+        if not self.ready:
+            raise Refused("roost.starting", "the zone is being loaded")
+
+    async def read(self, look: Callable[[Store], T]) -> T:
+        """Something from the store, read in another thread."""
+        self.check_open()
+        try:
+            return await asyncio.to_thread(look, self.store)
+        except StoreUnavailable as error:
+            self._went_away(str(error))
+            raise
+
+    async def enter(self, kind: str, name: str, value: str | None, key: str, by: str) -> Ticket:
+        """Set an entry of the registry, or remove it."""
+        ticket = await self.submit(SetEntry(kind, name, value), key, by)
+        self._read_registry()
+        return ticket
+
+    # --------------------------------------------------------------------------------------------- working
+
+    def _poke(self) -> None:
+        """From any thread: there is something to do."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._pump_soon)
+
+    def _pump_soon(self) -> None:
+        if not self._pumping and self.ready:
+            self._pumping = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Decide what is queued, answer what is committed; then let the loop turn before the next round."""
+        self._pumping = False
+        agent = self.agent
+        progress = agent.step()
+        if progress:
+            progress = agent.step()  # what was committed at once is answered at once
+        if progress or agent.can_decide:
+            self._pump_soon()
+        if agent.replica.registry is not self._registry:
+            self._read_registry()
+        self.changes.wake()
+
+    async def _tick(self) -> None:
+        """Look at the feed and refresh caches when nobody asks for anything; let nobody wait for ever."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            if not self._pumping:
+                self._pump()
+            now = self._loop.time()
+            while self._deadlines and (self._deadlines[0][0] < now or self._deadlines[0][1].done()):
+                _, future = self._deadlines.popleft()
+                if not future.done():
+                    future.set_exception(
+                        Refused("roost.timeout", "it may still be done: ask again with the same Idempotency-Key")
+                    )
+
+    async def _measure(self) -> None:
+        """Keep the metrics up to date."""
+        turn = 0
+        while True:
+            with contextlib.suppress(RoostError):
+                last, _ = await asyncio.to_thread(self.store.head)
+                self.lag = max(0, last - self.agent.replica.revision)
+            self.metrics.measure(self)
+            if turn % RULES_EVERY == 0:
+                self.metrics.measure_rules(self)
+            turn += 1
+            await asyncio.sleep(MEASURE_SECONDS)
+
+    async def _trim(self) -> None:
+        """Forget what is older than it has to be remembered."""
+        while True:
+            retention = self.settings.retention
+            await asyncio.sleep(retention.every_seconds or 3_600.0)
+            if retention.every_seconds:
+                before = time.time() - retention.decisions_days * 86_400
+                with contextlib.suppress(RoostError):  # the next time will do
+                    await asyncio.to_thread(self.store.trim, retention.revisions, before)
+
+    def _went_away(self, why: str) -> None:
+        """The store cannot be reached: refuse at once, until it can."""
+        if not self.down and self.ready:
+            self.down = why
+            log.error("the store went away", detail=why)
+            self._tasks.append(asyncio.create_task(self._probe()))
+        self._tasks = [task for task in self._tasks if not task.done()]
+
+    async def _probe(self) -> None:
+        while self.down:
+            await asyncio.sleep(PROBE_SECONDS)
+            try:
+                await asyncio.to_thread(self.store.head)
+                self.down = ""
+                log.info("the store is back")
+            except RoostError as error:
+                self.down = str(error)
+
+    # -------------------------------------------------------------------------------------- the registry
+
+    def _read_registry(self) -> None:
+        """Take in tokens and policies as the feed brought them."""
+        registry = self._registry = self.agent.replica.registry
+        self.tokens = TokenBook({name: value for (kind, name), value in registry.items() if kind == TOKEN})
+        before, self.policies = self.policies.in_force, PolicyBook(registry)
+        if self.policies.in_force != before and self.ready:
+            self._switching = asyncio.create_task(self._switch(self._switching))
+
+    async def _switch(self, earlier: asyncio.Task[None] | None) -> None:
+        """Decide as the registry says, once all that needs is compiled."""
+        if earlier is not None and not earlier.done():
+            await asyncio.wait([earlier])
+        try:
+            split = self.policies.split(find_policy(self.settings.agent.policy))
+            for policy in split.policies:
+                await self.prepare(policy)
+            self.agent.switch(split)
+            log.info("policies in force", policies=[each.name for each in split.policies], share=split.share)
+        except RoostError as error:
+            log.error("a policy was activated that does not work here", detail=str(error))
+
+    async def prepare(self, policy: Any) -> None:
+        """Compile a policy; one that does not work raises."""
+        await asyncio.to_thread(warm_up, self.agent.allocator.zone, policy)
+
+    async def switched(self) -> None:
+        """Until what the registry says is what decides."""
+        if self._switching is not None:
+            await asyncio.wait([self._switching])
+
+    # ------------------------------------------------------------------------------------------ explaining
+
+    def explain_refusal(self, ticket: Ticket) -> Explanation | None:
+        """Why a request found no room. Of tenants without constraints, one of the same kind answers for a second."""
+        decision = ticket.decision
+        if decision is None:
+            return None
+        trial = decision.trial
+        assert trial.failed_vm is not None
+        shape, plain = trial.shapes[trial.failed_vm], decision.constraints == UNCONSTRAINED
+        kind = (shape.machine_key, shape.cluster_key, id(decision.engine))
+        now = self._loop.time()
+        if plain and (known := self._explained.get(kind)) and known[0] > now:
+            return known[1]
+        try:
+            found = decision.explanation
+        except RoostError:  # the zone has moved on too far
+            return None
+        if plain:
+            self._explained = {k: v for k, v in self._explained.items() if v[0] > now}
+            self._explained[kind] = (now + EXPLAINED_SECONDS, found)
+        return found
+
+    async def past(self, key: str, look: Callable[[Any], T]) -> T:
+        """Look at a past decision as it was made; one at a time."""
+        self.check_open()
+        if self._past_waiting >= PAST_WAITING:
+            raise Refused("roost.overloaded", "too many past decisions are being explained")
+        self._past_waiting += 1
+        try:
+            job = partial(_look_back, self.store, key, self.policies, look)
+            return await self._loop.run_in_executor(self._slow, job)
+        finally:
+            self._past_waiting -= 1
+
+    def room(self, vm_type: str, priority: str) -> tuple[int, Room]:
+        """How many more of a type fit, and at which revision that was counted."""
+        now = self._loop.time()
+        known = self._rooms.get((vm_type, priority))
+        allocator = self.agent.allocator
+        if known is None or known[0] < now:
+            arm = allocator.arms[0]
+            counted = room_for(arm.engine, arm.shapes.of(VM(vm_type, priority=priority), 0, "type"))
+            known = now + CAPACITY_SECONDS, self.agent.replica.revision, counted
+            if len(self._rooms) > 10_000:
+                self._rooms.clear()
+            self._rooms[vm_type, priority] = known
+        return known[1], known[2]
+
+
+def new_key(namespace: str = "") -> str:
+    """A key for somebody who gave none."""
+    made = uuid.uuid4().hex
+    return f"{namespace}:{made}" if namespace else made
+
+
+def _size(operation: Operation) -> int:
+    if isinstance(operation, PlaceVMs):
+        return len(operation.request.vms)
+    return len(operation.vms) if isinstance(operation, ReleaseVMs) else 1
+
+
+def _whole_registry(store: Store) -> dict[tuple[str, str], str]:
+    from roost.api.policies import ACTIVE, KIND, PAST
+
+    return {(kind, name): value for kind in (KIND, PAST, ACTIVE) for name, value in store.registry(kind).items()}
+
+
+def _look_back(store: Store, key: str, policies: PolicyBook, look: Callable[[Any], T]) -> T:
+    return look(recall(store, key, policies.recorded))

@@ -1,0 +1,99 @@
+"""Who may do what: bearer tokens, kept hashed in the zone's registry.
+
+A token is `roost_NAME_SECRET`. Only the SHA-256 of the secret is stored: a secret of 256 random bits cannot be guessed,
+so nothing slower is needed. `allocate` and `operate` imply `read`; `admin` implies everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from roost.wire import Scope
+
+KIND = "token"  # in the registry
+PREFIX = "roost"
+IMPLIED: dict[Scope, frozenset[Scope]] = {
+    "read": frozenset({"read"}),
+    "allocate": frozenset({"read", "allocate"}),
+    "operate": frozenset({"read", "operate"}),
+    "admin": frozenset({"read", "allocate", "operate", "admin"}),
+}
+
+
+class StoredToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the registry keeps of a token."""
+
+    digest: str
+    scopes: tuple[Scope, ...]
+    namespace: str = ""
+    created: float = 0.0
+    expires: float = 0.0  # 0: never
+    created_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody who asks."""
+
+    name: str
+    scopes: frozenset[Scope]
+    namespace: str = ""  # bound to tenants of this one; empty: to none
+
+    def owns(self, tenant: str) -> bool:
+        """Whether a tenant is within the namespace."""
+        return not self.namespace or tenant == self.namespace or tenant.startswith(f"{self.namespace}.")
+
+    def key(self, given: str) -> str:
+        """The store's key for a key that this one chose: namespaces cannot see each other's."""
+        return f"{self.namespace}:{given}" if self.namespace and given else given
+
+
+ANYBODY = Principal("anonymous", IMPLIED["admin"])
+_decode = msgspec.json.Decoder(StoredToken).decode
+
+
+def new_token(
+    name: str, scopes: tuple[Scope, ...], namespace: str, now: float, expires: float, created_by: str
+) -> tuple[str, str]:
+    """A token to hand out, and what the registry keeps of it."""
+    secret = secrets.token_urlsafe(32)
+    kept = StoredToken(
+        digest=_digest(secret),
+        scopes=scopes,
+        namespace=namespace,
+        created=now,
+        expires=expires,
+        created_by=created_by,
+    )
+    return f"{PREFIX}_{name}_{secret}", msgspec.json.encode(kept).decode()
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class TokenBook:
+    """The tokens of a zone, as its registry has them."""
+
+    def __init__(self, registry: Mapping[str, str]) -> None:
+        self.tokens = {name: _decode(value) for name, value in registry.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self.tokens)
+
+    def principal(self, token: str, now: float) -> Principal | None:
+        """Whose token this is; nobody's if it is unknown or expired."""
+        start, name, secret = [*token.split("_", 2), "", ""][:3]  # a name has no underscore, a secret may
+        known = self.tokens.get(name)
+        if start != PREFIX or known is None or not hmac.compare_digest(known.digest, _digest(secret)):
+            return None
+        if known.expires and now >= known.expires:
+            return None
+        scopes = frozenset(scope for each in known.scopes for scope in IMPLIED[each])
+        return Principal(name, scopes, known.namespace)

@@ -1,0 +1,603 @@
+"""What goes over the wire: the JSON forms of the HTTP API, for the server and for its clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from roost.model.request import UNCONSTRAINED, Constraints
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+MOST_COUNT = 100_000
+
+TenantName = Annotated[
+    str,
+    Meta(
+        pattern=NAME,
+        max_length=100,
+        description="Chosen by you. Letters, digits, dots, dashes and underscores.",
+        examples=["web"],
+    ),
+]
+VMName = Annotated[
+    str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=60, description="The VM becomes TENANT/NAME.")
+]
+FullName = Annotated[str, Meta(min_length=1, max_length=200)]
+Word = Annotated[str, Meta(max_length=200)]
+Amount = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Generation = Annotated[int, Meta(ge=0, le=2**62, description="Another one after every change.")]
+MachineState = Literal["ready", "draining", "down", "quarantined"]
+Scope = Literal["read", "allocate", "operate", "admin"]
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """What is answered."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What is asked for. A field that nobody knows is refused."""
+
+
+# ------------------------------------------------------------------------------------------------ tenants and VMs
+
+
+class VMWish(Asked, frozen=True):
+    """VMs of one type that are wanted, and what they ask of their machines."""
+
+    type: Annotated[str, Meta(min_length=1, max_length=200, description="A VM type of the zone.", examples=["D2"])]
+    count: Annotated[int, Meta(ge=1, le=MOST_COUNT)] = 1
+    name: VMName = ""
+    priority: Word = ""
+    isolated: bool = False
+    colocation: Word = ""
+    requires: Annotated[tuple[Word, ...], Meta(max_length=31)] = ()
+    datacenter: Word = ""
+    cluster: Word = ""
+    generation: Word = ""
+    traits: Mapping[Word, Annotated[int, Meta(ge=-(2**53), le=2**53)]] = {}
+
+
+Wishes = Annotated[tuple[VMWish, ...], Meta(min_length=1, max_length=10_000)]
+
+
+class TenantWish(Asked, frozen=True):
+    """A tenant to create with its first VMs: all of them, or none."""
+
+    tenant: TenantName
+    vms: Wishes
+    constraints: Constraints = UNCONSTRAINED
+
+
+class ScaleOut(Asked, frozen=True):
+    """More VMs for a tenant: all of them, or none. Its constraints stay as they are."""
+
+    vms: Wishes
+
+
+class ScaleIn(Asked, frozen=True):
+    """VMs of a tenant to release: all of them, or none."""
+
+    vms: Annotated[tuple[FullName, ...], Meta(min_length=1, max_length=10_000)]
+
+
+class BatchItem(Asked, frozen=True):
+    """One request of a batch: a tenant to create, or, with `scale_out`, to scale out."""
+
+    tenant: TenantName
+    vms: Wishes
+    constraints: Constraints = UNCONSTRAINED
+    scale_out: bool = False
+    key: Annotated[str, Meta(max_length=150, description="As the Idempotency-Key of a single request.")] = ""
+
+
+class Batch(Asked, frozen=True):
+    """Many requests in one call. Each is done or not done by itself."""
+
+    requests: Annotated[tuple[BatchItem, ...], Meta(min_length=1, max_length=10_000)]
+
+
+class Placement(Wire, frozen=True, gc=False):
+    """A VM on a machine."""
+
+    vm: str
+    type: str
+    machine: str
+
+
+class Placed(Wire, frozen=True):
+    """What was placed."""
+
+    tenant: str
+    generation: int
+    vms: Sequence[Placement]
+    decision: str  # its key: explain it by this
+    retries: int = 0
+    replayed: bool = False  # it was done before, under the same key
+    dry_run: bool = False  # nothing was done
+
+
+class Done(Wire, frozen=True):
+    """A change that places nothing is done."""
+
+    decision: str
+    generation: int = 0  # of what was changed; 0: it is gone
+    replayed: bool = False
+    dry_run: bool = False
+
+
+class BatchResult(Wire, frozen=True):
+    """What came of one request of a batch: its status, and what was placed or the problem."""
+
+    status: int
+    placed: Placed | None = None
+    problem: Problem | None = None
+
+
+class BatchResults(Wire, frozen=True):
+    """In the order of the requests."""
+
+    results: Sequence[BatchResult]
+    done: int
+    failed: int
+
+
+class VMView(Wire, frozen=True):
+    """A VM that runs."""
+
+    vm: str
+    tenant: str
+    type: str
+    machine: str
+    priority: str = ""
+
+
+class TenantView(Wire, frozen=True):
+    """A tenant with its VMs."""
+
+    tenant: str
+    generation: int
+    constraints: Constraints
+    vms: Sequence[VMView]
+
+
+class TenantLine(Wire, frozen=True):
+    """A tenant in a list."""
+
+    tenant: str
+    generation: int
+    vms: int
+
+
+class TenantPage(Wire, frozen=True):
+    """Tenants by name; `next` is the cursor of the next page."""
+
+    items: Sequence[TenantLine]
+    next: str | None = None
+
+
+class VMPage(Wire, frozen=True):
+    """VMs by name."""
+
+    items: Sequence[VMView]
+    next: str | None = None
+
+
+# ------------------------------------------------------------------------------------------- machines and clusters
+
+
+class MachineChange(Asked, frozen=True):
+    """How a machine is from now on; what is left out stays."""
+
+    state: MachineState | None = None
+    health: Annotated[int, Meta(ge=0, le=100)] | None = None
+    failures: Amount | None = None
+    versions_behind: Amount | None = None
+
+
+class NewMachine(Asked, frozen=True):
+    """A machine to add; with it, if they are new, its rack and cluster."""
+
+    name: FullName
+    datacenter: FullName
+    cluster: FullName
+    rack: FullName
+    generation: FullName
+    update_domain: Annotated[int, Meta(ge=0, le=1_000)] = 0
+    features: Annotated[tuple[Word, ...], Meta(max_length=31)] = ()
+    capacity: Mapping[Word, Amount] = msgspec.field(default_factory=dict)
+
+
+class NewMachines(Asked, frozen=True):
+    """Machines to add: all of them, or none."""
+
+    machines: Annotated[tuple[NewMachine, ...], Meta(min_length=1, max_length=5_000)]
+
+
+class MachineLine(Wire, frozen=True):
+    """A machine: where it stands, how it is, what it holds. Amounts are in the zone's smallest units."""
+
+    machine: str
+    cluster: str
+    rack: str
+    datacenter: str
+    hardware: str
+    state: str
+    health: int
+    vms: int
+    generation: int
+    capacity: Mapping[str, int]
+    free: Mapping[str, int]
+
+
+class MachineView(MachineLine, frozen=True):
+    """A machine with its VMs."""
+
+    update_domain: int
+    features: Sequence[str]
+    failures: int
+    versions_behind: int
+    running: Sequence[VMView]
+
+
+class MachinePage(Wire, frozen=True):
+    """Machines by name."""
+
+    items: Sequence[MachineLine]
+    next: str | None = None
+
+
+class ClusterChange(Asked, frozen=True):
+    """Take a cluster out of use for new VMs, or back."""
+
+    quarantined: bool
+
+
+class ClusterView(Wire, frozen=True):
+    """A cluster and how full it is, by its first resource."""
+
+    cluster: str
+    datacenter: str
+    hardware: str
+    racks: int
+    machines: int
+    ready: int
+    empty: int
+    vms: int
+    utilisation: float
+    quarantined: bool
+
+
+class Clusters(Wire, frozen=True):
+    """All clusters."""
+
+    items: Sequence[ClusterView]
+
+
+class ResourceView(Wire, frozen=True):
+    """A resource of the zone: amounts are given in parts of its unit."""
+
+    name: str
+    unit: str
+    per_unit: int
+
+
+class VMTypeView(Wire, frozen=True):
+    """A VM type and what it takes on each hardware generation."""
+
+    type: str
+    demand: Mapping[str, Mapping[str, int]]
+    requires: Sequence[str]
+
+
+class ZoneView(Wire, frozen=True):
+    """The zone at a glance."""
+
+    zone: str
+    revision: int
+    machines: int
+    empty_machines: int
+    clusters: int
+    tenants: int
+    vms: int
+    utilisation: float
+    packing_density: float
+    bands: Sequence[str]
+    resources: Sequence[ResourceView]
+    vm_types: Sequence[VMTypeView]
+    policy: str
+    agent: str
+
+
+# ----------------------------------------------------------------------------------------- capacity, explanations
+
+
+class TypeCapacity(Wire, frozen=True):
+    """How many more VMs of a type fit now, if nothing else came, and where."""
+
+    type: str
+    count: int
+    machines: int  # that would take one
+    clusters: Mapping[str, int]
+
+
+class CapacityView(Wire, frozen=True):
+    """How much more fits, at a revision."""
+
+    revision: int
+    priority: str
+    types: Sequence[TypeCapacity]
+
+
+class Question(Asked, frozen=True):
+    """A request to explain, as it would be decided now; nothing is placed."""
+
+    tenant: TenantName
+    vms: Wishes
+    constraints: Constraints | None = None
+    vm: Annotated[int, Meta(ge=0, le=MOST_COUNT, description="Which VM of the request, from 0.")] | None = None
+
+
+class WhyNotQuestion(Asked, frozen=True):
+    """The same, about one machine."""
+
+    tenant: TenantName
+    vms: Wishes
+    machine: FullName
+    constraints: Constraints | None = None
+    vm: Annotated[int, Meta(ge=0, le=MOST_COUNT)] | None = None
+
+
+class StageView(Wire, frozen=True):
+    """A rule and what it kept."""
+
+    rule: str
+    kind: str
+    level: str
+    entered: int
+    kept: int
+
+
+class ReasonView(Wire, frozen=True):
+    """Why so many machines are out."""
+
+    text: str
+    rule: str
+    machines: int
+
+
+class ScoreView(Wire, frozen=True):
+    """What one preference says: 0 is best."""
+
+    rule: str
+    score: float
+    bucket: int
+
+
+class CandidateView(Wire, frozen=True):
+    """A machine that could have it."""
+
+    machine: str
+    scores: Sequence[ScoreView]
+
+
+class RemedyView(Wire, frozen=True):
+    """A change after which it would fit."""
+
+    kind: str
+    text: str
+    vms: Sequence[str] = ()
+    machine: str | None = None
+
+
+class ExplanationView(Wire, frozen=True):
+    """Everything about one choice."""
+
+    summary: str
+    text: str  # all of it, for people
+    tenant: str
+    vm: int
+    vm_type: str
+    machine: str | None
+    machines: int
+    valid: int
+    funnel: Sequence[StageView]
+    reasons: Sequence[ReasonView]
+    candidates: Sequence[CandidateView]
+    tied: int
+    decided_by: str | None
+    failure: str | None
+    remedies: Sequence[RemedyView]
+
+
+class WhyNotView(Wire, frozen=True):
+    """Why one machine does not get a VM."""
+
+    machine: str
+    verdict: str
+    rule: str | None
+    reason: str
+    winner: str | None
+
+
+class DecisionView(Wire, frozen=True):
+    """What came of a key, and how."""
+
+    key: str
+    outcome: str
+    at: float
+    by: str
+    what: Mapping[str, Any]  # the operation
+    placed: Sequence[Placement]
+    agent: str
+    round: int
+    policy: str
+    retries: int
+    hits: int
+    updated: int
+    waited_us: int
+    decided_us: int
+    avoided_conflict: bool
+
+
+class DecisionPage(Wire, frozen=True):
+    """Decisions, latest first."""
+
+    items: Sequence[DecisionView]
+    next: str | None = None
+
+
+# ------------------------------------------------------------------------------------------------------- policies
+
+
+class PolicyText(Asked, frozen=True):
+    """A policy as YAML. Only rules that come with Roost can be named."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=200_000)]
+
+
+class PolicyView(Wire, frozen=True):
+    """A policy."""
+
+    name: str
+    version: int
+    digest: str
+    description: str
+    rules: int
+    shipped: bool
+    share: float  # of the tenants that it decides for
+    text: str = ""
+
+
+class Policies(Wire, frozen=True):
+    """All policies."""
+
+    items: Sequence[PolicyView]
+
+
+class Activation(Asked, frozen=True):
+    """Which policy decides; with `against`, another one decides for a share of the tenants."""
+
+    policy: FullName
+    against: Word = ""
+    share: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
+
+
+class Active(Wire, frozen=True):
+    """The policy in force, with its digest; and the one it is compared with."""
+
+    policy: str
+    digest: str
+    against: str = ""
+    against_digest: str = ""
+    share: float = 0.0
+    since: float = 0.0
+
+
+class PolicyResultView(Wire, frozen=True):
+    """What a policy did since a time."""
+
+    policy: str
+    digest: str
+    requests: int
+    declined: int
+    vms: int
+    retries: int
+    mean_decided_us: float
+    p99_decided_us: int
+
+
+class PolicyResults(Wire, frozen=True):
+    """Side by side."""
+
+    since: float
+    results: Sequence[PolicyResultView]
+
+
+# -------------------------------------------------------------------------------------------- changes, tokens, ops
+
+
+class ChangeView(Wire, frozen=True, omit_defaults=True):
+    """One commit: its revision, who asked for it and when, and all that it changed."""
+
+    revision: int
+    key: str
+    by: str = ""
+    at: float = 0.0
+    tenant: str = ""
+    placed: Sequence[Placement] = ()
+    released: Sequence[Placement] = ()
+    machines: Sequence[Mapping[str, Any]] = ()  # conditions: machine, field, before, after
+    clusters: Sequence[Mapping[str, Any]] = ()  # quarantines: cluster, before, after
+    added: Sequence[str] = ()
+    removed: Sequence[str] = ()
+    registered: Sequence[str] = ()  # "kind name"
+
+
+class Changes(Wire, frozen=True):
+    """Changes after a revision; ask again from `revision`."""
+
+    items: Sequence[ChangeView]
+    revision: int
+
+
+class NewToken(Asked, frozen=True):
+    """A token to make."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]*$", max_length=60)]
+    scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=4)]
+    namespace: Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=60)] = ""
+    days: Annotated[float, Meta(ge=0.0, le=36_500, description="Until it expires; 0: never.")] = 0.0
+
+
+class TokenView(Wire, frozen=True):
+    """A token, without its secret."""
+
+    name: str
+    scopes: Sequence[str]
+    namespace: str
+    created: float
+    expires: float  # 0: never
+    created_by: str
+
+
+class TokenMade(Wire, frozen=True):
+    """A token with its secret, which is shown this once."""
+
+    token: str
+    name: str
+    scopes: Sequence[str]
+    namespace: str
+    expires: float
+
+
+class Tokens(Wire, frozen=True):
+    """All tokens."""
+
+    items: Sequence[TokenView]
+
+
+class Health(Wire, frozen=True):
+    """Whether the process lives, or may be given work; and if not, why."""
+
+    status: str
+    detail: str = ""
+
+
+class Problem(Wire, frozen=True):
+    """What went wrong, after RFC 9457. `code` never changes; `retryable`: the same request may succeed later."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    retryable: bool
+    instance: str = ""
+    request_id: str = ""
+    field: str = ""  # the part of the request that is wrong
+    decision: str = ""  # the key of the decision, to explain it by
+    reasons: Sequence[ReasonView] = ()
+    remedies: Sequence[RemedyView] = ()
