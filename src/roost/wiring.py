@@ -104,7 +104,7 @@ def settle_memory() -> None:
     """For a process that has loaded its zone and goes on for long: what it holds is not looked through for garbage."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 20, 100)
+    gc.set_threshold(5_000, 5, 2_000)  # often and short: a request must not wait for a long one
 
 
 def recorded_policy(recorded: str, given: Policy | None = None) -> Policy:

@@ -80,9 +80,8 @@ def _serve(line: socket.socket, zone: str) -> None:
 
     from roost.agent.operation import PlaceVMs
     from roost.cli.main import main
-    from roost.wiring import find_zone
     from roost.model.request import VM, Request
-    from roost.wiring import open_agent, open_store
+    from roost.wiring import find_zone, open_agent, open_store
 
     agent = open_agent(open_store("memory:", create=find_zone(zone)))
     agent.run(agent.submit(PlaceVMs(Request("warm", (VM("A1"),)))))

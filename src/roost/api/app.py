@@ -11,6 +11,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ControllerRouterHandler
 
+from roost.api.express import EXPRESS
 from roost.api.gate import Asking, Gate
 from roost.api.problems import MEDIA_TYPE, Refused, of_error
 from roost.api.routes import decisions, machines, operations, policies, tenants
@@ -93,4 +94,4 @@ def make_app(*more: ControllerRouterHandler) -> Litestar:
 
 def make_gate(service: Service, *more: ControllerRouterHandler, loopback: bool) -> Gate:
     """The whole application."""
-    return Gate(make_app(*more), service, loopback=loopback)
+    return Gate(make_app(*more), service, loopback=loopback, express=EXPRESS)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 import structlog
@@ -19,6 +20,7 @@ def set_up(settings: Log) -> None:
     text = settings.format == "text" or (settings.format == "auto" and sys.stderr.isatty())
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     render: Any = structlog.dev.ConsoleRenderer() if text else structlog.processors.JSONRenderer(_dumps)
+    lines = Lines(sys.stderr)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -27,7 +29,7 @@ def set_up(settings: Log) -> None:
             render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
     # What the server underneath has to say.
@@ -38,3 +40,29 @@ def set_up(settings: Log) -> None:
 
 def _dumps(event: dict[str, Any], **_: object) -> str:
     return _encode(event).decode()
+
+
+class Lines:
+    """Where log lines go: gathered, and written when the event loop has a moment, so that none waits for another."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._lines = stream, list[str]()
+
+    def msg(self, line: str) -> None:
+        """One line."""
+        self._lines.append(line)
+        if len(self._lines) > 1:
+            return
+        try:
+            asyncio.get_running_loop().call_soon(self.flush)
+        except RuntimeError:  # no loop runs in this thread
+            self.flush()
+
+    debug = info = warning = error = critical = log = exception = msg
+
+    def flush(self) -> None:
+        """Write what is there."""
+        lines, self._lines = self._lines, []
+        if lines:
+            self._stream.write("\n".join(lines) + "\n")
+            self._stream.flush()

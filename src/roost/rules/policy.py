@@ -83,7 +83,7 @@ class Policy:
     def parse(cls, text: str, path: str | Path = "policy.yaml", *, only_shipped: bool = False) -> Policy:
         """The policy in a text; `path` is where errors say it is, and where relative rule files start.
 
-        `only_shipped`: it may name no rules of the user's own, which are code. For texts from those who may not run any.
+        `only_shipped`: it may name no rules of the user's own, which are code: for texts from others.
         """
         return _build(YamlFile(path, text), text.encode(), only_shipped)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreUnavailable
 from roost.model.inventory import Catalogue
+from roost.store.checkpointer import TOO_LONG, Checkpointer
 from roost.store.codec import Codec, encode, feed_row
 from roost.store.contract import Feed, Mending, Outcome, Proposal, Recheck, Round
 from roost.store.ledger import Ledger, MachineRow, TenantRow
@@ -22,7 +23,6 @@ from roost.store.tables import Tables
 
 DIALECT = "sqlite"
 SQL = queries(DIALECT)
-CHECKPOINT_PAGES = 20_000  # of 4 KiB in the log, before they are written to their places
 BUSY_SECONDS = 10.0  # to wait for another connection, such as a reader's
 
 
@@ -37,6 +37,7 @@ class SqliteStore(Tables):
         self._writing, self._reading, self._looking = threading.Lock(), threading.Lock(), threading.Lock()
         self._changed = threading.Condition()
         self._last = 0  # revision, as far as this process knows
+        self._checkpointer = Checkpointer(lambda: self._connect(read_only=False))
         try:
             self._writer, self._reader, self._lookup = (self._connect(read_only) for _ in range(3))
             if not read_only:
@@ -61,7 +62,7 @@ class SqliteStore(Tables):
         )  # fmt: skip
         if not read_only:
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {TOO_LONG}")
         connection.execute("PRAGMA synchronous = FULL")  # durable before acknowledged
         connection.execute("PRAGMA cache_size = -65536")  # 64 MiB
         return connection
@@ -83,6 +84,7 @@ class SqliteStore(Tables):
                 try:
                     yield
                     connection.execute("COMMIT")
+                    self._checkpointer.committed(connection)
                 except BaseException:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
@@ -248,6 +250,7 @@ class SqliteStore(Tables):
 
     def close(self) -> None:
         """Let go of the file."""
+        self._checkpointer.close()
         for name in ("_lookup", "_reader", "_writer"):
             if hasattr(self, name):
                 getattr(self, name).close()

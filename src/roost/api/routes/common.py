@@ -95,7 +95,7 @@ def _responses(codes: Sequence[str]) -> dict[int, ResponseSpec]:
     }
 
 
-def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """Let through only those whose token allows it."""
     wanted = handler.opt.get("scope")
     if wanted is None:

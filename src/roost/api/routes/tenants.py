@@ -72,17 +72,22 @@ def _key(asking: Asking, key: str | None) -> str:
     return principal.key(key) if key else new_key(principal.namespace)
 
 
-async def _place(asking: Asking, operation: PlaceVMs, key: str | None, dry_run: bool) -> Response[Placed]:
+async def _place(asking: Asking, operation: PlaceVMs, key: str | None, dry_run: bool) -> Placed:
     service, by, tenant = asking.service, asking.principal.name, operation.request.tenant
     if dry_run:
         ticket = service.rehearse(operation, by)
     else:
         ticket = await service.submit(operation, _key(asking, key), by)
     try:
-        body = placed(asking, tenant, ticket, dry_run=dry_run)
+        return placed(asking, tenant, ticket, dry_run=dry_run)
     except Refused as refused:
         raise _exists(operation, refused) from None
-    return Response(body, status_code=200 if dry_run else 201, headers=etag(0 if dry_run else body.generation))
+
+
+def _response(body: Placed) -> Response[Placed]:
+    return Response(
+        body, status_code=200 if body.dry_run else 201, headers=etag(0 if body.dry_run else body.generation)
+    )
 
 
 def _exists(operation: PlaceVMs, refused: Refused) -> Refused:
@@ -95,9 +100,13 @@ def _exists(operation: PlaceVMs, refused: Refused) -> Refused:
 @post("/v1/tenants", status_code=201, response_headers=ETAG_HEADER, **may("allocate", *PLACING, namespaced=True))
 async def create_tenant(data: TenantWish, scope: Scope, key: Key = None, dry_run: DryRun = False) -> Response[Placed]:
     """Create a tenant with its first VMs: all of them are placed, or none."""
-    asking = asking_of(scope)
-    constraints = None if data.constraints == UNCONSTRAINED else data.constraints
-    operation = PlaceVMs(_request(data.tenant, data, constraints, asking), generation=0)
+    return _response(await create(asking_of(scope), data, key, dry_run))
+
+
+async def create(asking: Asking, wish: TenantWish, key: str | None, dry_run: bool = False) -> Placed:
+    """What `create_tenant` does."""
+    constraints = None if wish.constraints == UNCONSTRAINED else wish.constraints
+    operation = PlaceVMs(_request(wish.tenant, wish, constraints, asking), generation=0)
     return await _place(asking, operation, key, dry_run)
 
 
@@ -113,7 +122,7 @@ async def scale_out(
     """Place more VMs of a tenant: all of them, or none. Its constraints hold for all of its VMs together."""
     asking = asking_of(scope)
     request = _request(tenant, data, None, asking)
-    return await _place(asking, PlaceVMs(request, generation_of(if_match), existing=True), key, dry_run)
+    return _response(await _place(asking, PlaceVMs(request, generation_of(if_match), existing=True), key, dry_run))
 
 
 @post(
@@ -153,7 +162,11 @@ async def _release(asking: Asking, operation: ReleaseVMs, key: str | None, dry_r
 @post("/v1/batch", status_code=200, **may("allocate", *WRITING, namespaced=True))
 async def batch(data: Batch, scope: Scope, dry_run: DryRun = False) -> BatchResults:
     """Many requests in one call. Each is done or not done by itself, and has its own result."""
-    asking = asking_of(scope)
+    return await do_batch(asking_of(scope), data, dry_run)
+
+
+async def do_batch(asking: Asking, data: Batch, dry_run: bool = False) -> BatchResults:
+    """What `batch` does."""
     most = asking.service.settings.limits.requests_per_batch
     if len(data.requests) > most:
         raise Refused("roost.too_large", f"a batch may hold {most:,} requests", field="requests")

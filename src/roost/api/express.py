@@ -1,0 +1,66 @@
+"""A shorter way for the requests that come by the thousand: the same functions, without the framework around them.
+
+It takes only what it understands at once; anything else, whatever is wrong with it included, goes the ordinary way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from roost.api.gate import Asking, Express, Send
+from roost.api.routes import tenants
+from roost.model.errors import InvalidInput
+from roost.wire import Batch, TenantWish
+
+T = TypeVar("T")
+IDEMPOTENCY_KEY = b"idempotency-key"
+LONGEST_KEY = 150
+
+_encode = msgspec.json.Encoder().encode
+
+
+async def _create(asking: Asking, wish: TenantWish, key: str | None) -> tuple[int, bytes, int]:
+    found = await tenants.create(asking, wish, key)
+    return 201, _encode(found), found.generation
+
+
+async def _batch(asking: Asking, wish: Batch, key: str | None) -> tuple[int, bytes, int]:
+    del key  # each request has its own
+    return 200, _encode(await tenants.do_batch(asking, wish)), 0
+
+
+def _express(
+    route: Any, kind: type[T], do: Callable[[Asking, T, str | None], Awaitable[tuple[int, bytes, int]]]
+) -> Express:
+    (template,), wanted = route.paths, route.opt["scope"]
+    decode = msgspec.json.Decoder(kind).decode
+
+    async def answer(scope: Any, headers: Mapping[bytes, bytes], body: bytes, send: Send) -> bool:
+        """Whether it was answered."""
+        asking: Asking = scope["roost"]
+        key = headers.get(IDEMPOTENCY_KEY)
+        if wanted not in asking.principal.scopes or (key and (len(key) > LONGEST_KEY or not key.isalnum())):
+            return False
+        try:
+            wish = decode(body)
+        except (msgspec.MsgspecError, InvalidInput):
+            return False
+        scope["path_template"] = template
+        status, found, generation = await do(asking, wish, key.decode() if key else None)
+        answered = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(found))]
+        if generation:
+            answered.append((b"etag", b'"%d"' % generation))
+        await send({"type": "http.response.start", "status": status, "headers": answered})
+        await send({"type": "http.response.body", "body": found})
+        return True
+
+    return answer
+
+
+EXPRESS: dict[tuple[str, str], Express] = {
+    ("POST", "/v1/tenants"): _express(tenants.create_tenant, TenantWish, _create),
+    ("POST", "/v1/batch"): _express(tenants.batch, Batch, _batch),
+}
