@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from roost.agent.allocator import Allocator
     from roost.agent.decision import Decision
+    from roost.client.async_client import AsyncClient
+    from roost.client.client import Client
     from roost.engine.explain import Explanation, WhyNot
     from roost.model.errors import InvalidInput, RoostError, UnknownName
     from roost.model.request import VM, Constraints, Placement, Request
@@ -21,6 +23,8 @@ __version__ = "0.1.0"
 __all__ = [
     "VM",
     "Allocator",
+    "AsyncClient",
+    "Client",
     "Constraints",
     "Decision",
     "Explanation",
@@ -37,6 +41,8 @@ __all__ = [
 _HOMES = {
     "Allocator": "roost.agent.allocator",
     "Decision": "roost.agent.decision",
+    "AsyncClient": "roost.client.async_client",
+    "Client": "roost.client.client",
     "Explanation": "roost.engine.explain",
     "WhyNot": "roost.engine.explain",
     "InvalidInput": "roost.model.errors",

@@ -1,1 +1,54 @@
-"""Clients of the HTTP API, for people who write Python; the command line uses them, too."""
+"""Clients of the HTTP API, for people who write Python; the command line uses them, too.
+
+    from roost.client import Client, VMWish
+
+    with Client("http://127.0.0.1:7117", token) as client:
+        client.create_tenant("web", [VMWish(type="D2", count=2)])
+
+May call the model, the settings and the forms on the wire, nothing else. Names are loaded when first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from roost.client.async_client import AsyncClient
+    from roost.client.calls import Call
+    from roost.client.client import Client
+    from roost.client.errors import ServiceProblem, ServiceUnreachable
+    from roost.model.request import Constraints
+    from roost.wire import BatchItem, MachineChange, NewMachine, Problem, VMWish
+
+__all__ = [
+    "AsyncClient",
+    "BatchItem",
+    "Call",
+    "Client",
+    "Constraints",
+    "MachineChange",
+    "NewMachine",
+    "Problem",
+    "ServiceProblem",
+    "ServiceUnreachable",
+    "VMWish",
+]
+
+_HOMES = {
+    "AsyncClient": "roost.client.async_client",
+    "BatchItem": "roost.wire",
+    "Call": "roost.client.calls",
+    "Client": "roost.client.client",
+    "Constraints": "roost.model.request",
+    "MachineChange": "roost.wire",
+    "NewMachine": "roost.wire",
+    "Problem": "roost.wire",
+    "ServiceProblem": "roost.client.errors",
+    "ServiceUnreachable": "roost.client.errors",
+    "VMWish": "roost.wire",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'roost.client' has no attribute {name!r}")

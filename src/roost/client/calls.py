@@ -1,0 +1,438 @@
+"""Every operation of the API as a value: nothing is sent here.
+
+A function for each operation says which request it is and what comes back; `Client` and `AsyncClient` are made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import NoneType
+from typing import Generic, Protocol, TypeVar
+from urllib.parse import quote
+
+from roost.model.errors import InvalidInput
+from roost.model.request import UNCONSTRAINED, Constraints
+from roost.wire import (
+    Activation,
+    Active,
+    Asked,
+    Batch,
+    BatchItem,
+    BatchResults,
+    CapacityView,
+    Changes,
+    ClusterChange,
+    Clusters,
+    ClusterView,
+    DecisionPage,
+    DecisionView,
+    Done,
+    ExplanationView,
+    Health,
+    MachineChange,
+    MachinePage,
+    MachineState,
+    MachineView,
+    NewMachine,
+    NewMachines,
+    NewToken,
+    Placed,
+    Policies,
+    PolicyResults,
+    PolicyText,
+    PolicyView,
+    Question,
+    ScaleIn,
+    ScaleOut,
+    Scope,
+    TenantPage,
+    TenantView,
+    TenantWish,
+    TokenMade,
+    Tokens,
+    VMPage,
+    VMView,
+    VMWish,
+    WhyNotQuestion,
+    WhyNotView,
+    ZoneView,
+)
+
+T_co = TypeVar("T_co", covariant=True)
+PAGE = 100
+LONGEST_KEY = 150
+
+Value = str | int | float | bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(Generic[T_co]):
+    """One request, and what its answer is."""
+
+    method: str
+    path: str
+    answer: type[T_co]
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Asked | None = None
+    key: str | None = None  # the Idempotency-Key; empty: to be made up; None: this operation has none
+    repeatable: bool = True  # asking twice does nothing twice
+
+
+class Page(Protocol[T_co]):
+    """Part of a list."""
+
+    @property
+    def items(self) -> Sequence[T_co]:
+        """What is on it."""
+
+    @property
+    def next(self) -> str | None:
+        """The cursor of the next one."""
+
+
+I_co = TypeVar("I_co", covariant=True)
+
+
+def next_page(call: Call[Page[I_co]], page: Page[I_co]) -> Call[Page[I_co]] | None:
+    """The call for the page after this one, if there is one."""
+    return replace(call, query={**call.query, "cursor": page.next}) if page.next else None
+
+
+def _read(path: str, answer: type[T_co], **query: Value) -> Call[T_co]:
+    return Call(method="GET", path=path, answer=answer, query=_query(query))
+
+
+def _ask(path: str, answer: type[T_co], body: Asked) -> Call[T_co]:
+    """A question that is too long for a URL; it changes nothing."""
+    return Call(method="POST", path=path, answer=answer, body=body)
+
+
+def _write(
+    method: str,
+    path: str,
+    answer: type[T_co],
+    body: Asked | None = None,
+    *,
+    key: str,
+    dry_run: bool = False,
+    if_match: int | None = None,
+) -> Call[T_co]:
+    if len(key) > LONGEST_KEY or not all("!" <= character <= "~" for character in key):
+        raise InvalidInput("key", f"is {key!r}", f"use up to {LONGEST_KEY} letters, digits and signs, without spaces")
+    headers = {} if if_match is None else {"if-match": f'"{if_match}"'}
+    query = _query({"dry_run": dry_run or None})
+    return Call(method=method, path=path, answer=answer, body=body, key=key, query=query, headers=headers)
+
+
+def _query(given: Mapping[str, Value]) -> dict[str, str]:
+    """What is said in the URL; what is None or empty is not said."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in given.items()
+        if value is not None and value != ""
+    }
+
+
+def _part(kind: str, name: str) -> str:
+    """A name as one part of a path."""
+    if not name:
+        raise InvalidInput(kind, "is empty", f"name a {kind}")
+    # Dots alone would climb out of the path, though quoted they are a name like any other.
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
+
+
+def _vm(name: str) -> str:
+    """A VM in a path: its name has a slash, which stays."""
+    return "/v1/vms/" + "/".join(_part("VM", part) for part in name.split("/"))
+
+
+# ------------------------------------------------------------------------------------------------ tenants and VMs
+
+
+def create_tenant(
+    tenant: str,
+    vms: Iterable[VMWish],
+    constraints: Constraints = UNCONSTRAINED,
+    *,
+    key: str = "",
+    dry_run: bool = False,
+) -> Call[Placed]:
+    """Create a tenant with its first VMs: all of them are placed, or none."""
+    wish = TenantWish(tenant=tenant, vms=tuple(vms), constraints=constraints)
+    return _write("POST", "/v1/tenants", Placed, wish, key=key, dry_run=dry_run)
+
+
+def scale_out(
+    tenant: str, vms: Iterable[VMWish], *, key: str = "", if_match: int | None = None, dry_run: bool = False
+) -> Call[Placed]:
+    """Place more VMs of a tenant: all of them, or none."""
+    path = f"/v1/tenants/{_part('tenant', tenant)}/vms"
+    return _write("POST", path, Placed, ScaleOut(vms=tuple(vms)), key=key, if_match=if_match, dry_run=dry_run)
+
+
+def scale_in(
+    tenant: str, vms: Iterable[str], *, key: str = "", if_match: int | None = None, dry_run: bool = False
+) -> Call[Done]:
+    """Release VMs of a tenant, by name: all of them, or none."""
+    path = f"/v1/tenants/{_part('tenant', tenant)}/release"
+    return _write("POST", path, Done, ScaleIn(vms=tuple(vms)), key=key, if_match=if_match, dry_run=dry_run)
+
+
+def delete_tenant(tenant: str, *, key: str = "", if_match: int | None = None, dry_run: bool = False) -> Call[Done]:
+    """Release all VMs of a tenant."""
+    path = f"/v1/tenants/{_part('tenant', tenant)}"
+    return _write("DELETE", path, Done, key=key, if_match=if_match, dry_run=dry_run)
+
+
+def batch(requests: Iterable[BatchItem], *, dry_run: bool = False) -> Call[BatchResults]:
+    """Many requests in one call: each is done or not done by itself. Those without a key get one."""
+    return Call(
+        method="POST",
+        path="/v1/batch",
+        answer=BatchResults,
+        body=Batch(requests=tuple(requests)),
+        query=_query({"dry_run": dry_run or None}),
+    )
+
+
+def list_tenants(*, prefix: str = "", limit: int = PAGE, cursor: str = "") -> Call[TenantPage]:
+    """Tenants by name."""
+    return _read("/v1/tenants", TenantPage, prefix=prefix, limit=limit, cursor=cursor)
+
+
+def get_tenant(tenant: str) -> Call[TenantView]:
+    """A tenant with its VMs."""
+    return _read(f"/v1/tenants/{_part('tenant', tenant)}", TenantView)
+
+
+def list_vms(*, tenant: str = "", machine: str = "", limit: int = PAGE, cursor: str = "") -> Call[VMPage]:
+    """VMs by name."""
+    return _read("/v1/vms", VMPage, tenant=tenant, machine=machine, limit=limit, cursor=cursor)
+
+
+def get_vm(vm: str) -> Call[VMView]:
+    """A VM by its whole name, TENANT/NAME."""
+    return _read(_vm(vm), VMView)
+
+
+def delete_vm(vm: str, *, key: str = "", dry_run: bool = False) -> Call[Done]:
+    """Release one VM."""
+    return _write("DELETE", _vm(vm), Done, key=key, dry_run=dry_run)
+
+
+# ------------------------------------------------------------------------------------------- machines and clusters
+
+
+def get_zone() -> Call[ZoneView]:
+    """The zone at a glance."""
+    return _read("/v1/zone", ZoneView)
+
+
+def list_machines(
+    *,
+    cluster: str = "",
+    rack: str = "",
+    hardware: str = "",
+    state: MachineState | None = None,
+    empty: bool | None = None,
+    limit: int = PAGE,
+    cursor: str = "",
+) -> Call[MachinePage]:
+    """Machines by name."""
+    return _read(
+        "/v1/machines",
+        MachinePage,
+        cluster=cluster,
+        rack=rack,
+        hardware=hardware,
+        state=state,
+        empty=empty,
+        limit=limit,
+        cursor=cursor,
+    )
+
+
+def get_machine(machine: str) -> Call[MachineView]:
+    """A machine with its VMs."""
+    return _read(f"/v1/machines/{_part('machine', machine)}", MachineView)
+
+
+def change_machine(
+    machine: str, change: MachineChange, *, key: str = "", if_match: int | None = None, dry_run: bool = False
+) -> Call[Done]:
+    """Say how a machine is. What runs on it stays."""
+    path = f"/v1/machines/{_part('machine', machine)}"
+    return _write("PATCH", path, Done, change, key=key, if_match=if_match, dry_run=dry_run)
+
+
+def add_machines(machines: Iterable[NewMachine], *, key: str = "", dry_run: bool = False) -> Call[Done]:
+    """Add machines, and with them racks and clusters: all of them, or none."""
+    return _write("POST", "/v1/machines", Done, NewMachines(machines=tuple(machines)), key=key, dry_run=dry_run)
+
+
+def remove_machine(machine: str, *, key: str = "", dry_run: bool = False) -> Call[Done]:
+    """Remove a machine that runs nothing."""
+    return _write("DELETE", f"/v1/machines/{_part('machine', machine)}", Done, key=key, dry_run=dry_run)
+
+
+def list_clusters() -> Call[Clusters]:
+    """All clusters and how full they are."""
+    return _read("/v1/clusters", Clusters)
+
+
+def get_cluster(cluster: str) -> Call[ClusterView]:
+    """A cluster and how full it is."""
+    return _read(f"/v1/clusters/{_part('cluster', cluster)}", ClusterView)
+
+
+def change_cluster(cluster: str, *, quarantined: bool, key: str = "", dry_run: bool = False) -> Call[Done]:
+    """Take a cluster out of use for new VMs, or back."""
+    path, change = f"/v1/clusters/{_part('cluster', cluster)}", ClusterChange(quarantined=quarantined)
+    return _write("PATCH", path, Done, change, key=key, dry_run=dry_run)
+
+
+def remove_cluster(cluster: str, *, key: str = "", dry_run: bool = False) -> Call[Done]:
+    """Remove all machines of a cluster, if they run nothing."""
+    return _write("DELETE", f"/v1/clusters/{_part('cluster', cluster)}", Done, key=key, dry_run=dry_run)
+
+
+# ----------------------------------------------------------------------------------------- capacity, explanations
+
+
+def capacity(vm_type: str = "", *, priority: str = "") -> Call[CapacityView]:
+    """How many more VMs of each type, or of one, fit now."""
+    return _read("/v1/capacity", CapacityView, type=vm_type, priority=priority)
+
+
+def explain(
+    tenant: str, vms: Iterable[VMWish], constraints: Constraints | None = None, *, vm: int | None = None
+) -> Call[ExplanationView]:
+    """Why a request would be placed as it would be now, or not at all. `vm`: which one of it, from 0."""
+    question = Question(tenant=tenant, vms=tuple(vms), constraints=constraints, vm=vm)
+    return _ask("/v1/explain", ExplanationView, question)
+
+
+def why_not(
+    machine: str,
+    tenant: str,
+    vms: Iterable[VMWish],
+    constraints: Constraints | None = None,
+    *,
+    vm: int | None = None,
+) -> Call[WhyNotView]:
+    """Why one machine would not get a VM now."""
+    question = WhyNotQuestion(machine=machine, tenant=tenant, vms=tuple(vms), constraints=constraints, vm=vm)
+    return _ask("/v1/why-not", WhyNotView, question)
+
+
+def list_decisions(*, limit: int = PAGE, cursor: str = "") -> Call[DecisionPage]:
+    """What was decided, latest first."""
+    return _read("/v1/decisions", DecisionPage, limit=limit, cursor=cursor)
+
+
+def get_decision(key: str) -> Call[DecisionView]:
+    """What came of a key, and how."""
+    return _read(f"/v1/decisions/{_part('key', key)}", DecisionView)
+
+
+def explain_decision(key: str) -> Call[ExplanationView]:
+    """Why it was decided so."""
+    return _read(f"/v1/decisions/{_part('key', key)}/explanation", ExplanationView)
+
+
+def why_not_decision(key: str, machine: str, *, vm: int | None = None) -> Call[WhyNotView]:
+    """Why one machine did not get a VM of a past request."""
+    return _read(f"/v1/decisions/{_part('key', key)}/why-not", WhyNotView, machine=machine, vm=vm)
+
+
+# ------------------------------------------------------------------------------------------------------- policies
+
+
+def list_policies() -> Call[Policies]:
+    """Every policy, and for which share of the tenants it decides."""
+    return _read("/v1/policies", Policies)
+
+
+def get_policy(name: str) -> Call[PolicyView]:
+    """A policy with its text."""
+    return _read(f"/v1/policies/{_part('policy', name)}", PolicyView)
+
+
+def validate_policy(text: str) -> Call[PolicyView]:
+    """Read a policy, compile it and try it out on this zone. Nothing is kept."""
+    return _ask("/v1/policies/validate", PolicyView, PolicyText(text=text))
+
+
+def put_policy(name: str, text: str, *, key: str = "", dry_run: bool = False) -> Call[PolicyView]:
+    """Keep a policy under its name. It decides nothing until it is activated."""
+    path = f"/v1/policies/{_part('policy', name)}"
+    return _write("PUT", path, PolicyView, PolicyText(text=text), key=key, dry_run=dry_run)
+
+
+def delete_policy(name: str, *, key: str = "", dry_run: bool = False) -> Call[None]:
+    """Forget a policy."""
+    return _write("DELETE", f"/v1/policies/{_part('policy', name)}", NoneType, key=key, dry_run=dry_run)
+
+
+def active_policy() -> Call[Active]:
+    """Which policy decides, and which one it is compared with."""
+    return _read("/v1/policies/active", Active)
+
+
+def activate_policy(
+    policy: str, *, against: str = "", share: float = 0.0, key: str = "", dry_run: bool = False
+) -> Call[Active]:
+    """Let a policy decide from now on; with `against`, another one for a share of the tenants."""
+    wish = Activation(policy=policy, against=against, share=share)
+    return _write("POST", "/v1/policies/activate", Active, wish, key=key, dry_run=dry_run)
+
+
+def policy_results(*, since: float | None = None) -> Call[PolicyResults]:
+    """What each policy did since a time (seconds since 1970), or since the last activation."""
+    return _read("/v1/policies/results", PolicyResults, since=since)
+
+
+# -------------------------------------------------------------------------------------------- changes, tokens, ops
+
+
+def list_changes(*, since: int = 0, limit: int = PAGE) -> Call[Changes]:
+    """What changed after a revision, oldest first: who, when, what."""
+    return _read("/v1/changes", Changes, since=since, limit=limit)
+
+
+def stream_changes(since: int | None = None) -> Call[bytes]:
+    """Changes after a revision (else from now on) as they happen: server-sent events. `Client.changes` reads them."""
+    return replace(_read("/v1/changes/stream", bytes, since=since), headers={"accept": "text/event-stream"})
+
+
+def list_tokens() -> Call[Tokens]:
+    """All tokens, without their secrets."""
+    return _read("/v1/tokens", Tokens)
+
+
+def create_token(name: str, scopes: Iterable[Scope], *, namespace: str = "", days: float = 0.0) -> Call[TokenMade]:
+    """Make a token. Its secret is in the answer and nowhere else, so that this is not asked for twice."""
+    body = NewToken(name=name, scopes=tuple(scopes), namespace=namespace, days=days)
+    return Call(method="POST", path="/v1/tokens", answer=TokenMade, body=body, repeatable=False)
+
+
+def revoke_token(name: str, *, key: str = "") -> Call[None]:
+    """Revoke a token."""
+    return _write("DELETE", f"/v1/tokens/{_part('token', name)}", NoneType, key=key)
+
+
+def health() -> Call[Health]:
+    """Whether the process lives."""
+    return _read("/healthz", Health)
+
+
+def ready() -> Call[Health]:
+    """Whether it may be given work. Asked once: that it is not ready is an answer, too."""
+    return replace(_read("/readyz", Health), repeatable=False)
+
+
+def metrics() -> Call[bytes]:
+    """Numbers for Prometheus."""
+    return _read("/metrics", bytes)
