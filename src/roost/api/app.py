@@ -24,12 +24,12 @@ ROUTES: list[Any] = [
 ]  # fmt: skip
 
 
-def _answer(request: Request[Any, Any, Any], refused: Refused) -> Response[bytes]:
+def _answer(request: Request[Any, Any, Any], refused: Refused, **headers: str) -> Response[bytes]:
     asking: Asking = request.scope["roost"]  # type: ignore[typeddict-item]
     return Response(
         refused.body(asking.request_id, request.scope["path"]),
         status_code=refused.status,
-        headers=refused.headers(),
+        headers={**refused.headers(), **headers},
         media_type=MEDIA_TYPE,
     )
 
@@ -47,7 +47,8 @@ def _http_error(request: Request[Any, Any, Any], error: HTTPException) -> Respon
     if isinstance(error, NotFoundException):
         return _answer(request, Refused("roost.not_found", f"there is nothing at {request.scope['path']}"))
     if isinstance(error, MethodNotAllowedException):
-        return _answer(request, Refused("roost.method_not_allowed", f"not {request.method} here"))
+        allow = (error.headers or {}).get("allow", "")
+        return _answer(request, Refused("roost.method_not_allowed", f"not {request.method}, but {allow}"), allow=allow)
     if error.status_code >= 500:
         raise error
     said, field = str(error.detail), ""
@@ -57,6 +58,11 @@ def _http_error(request: Request[Any, Any, Any], error: HTTPException) -> Respon
         found = [each for each in extra if isinstance(each, dict)]
         said = "; ".join(f"{each.get('key', '')}: {each.get('message', '')}" for each in found)
     return _answer(request, Refused("roost.invalid_request", said, field=field))
+
+
+def _bug(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """Nothing that anybody expected: the gate notes it and answers."""
+    raise error
 
 
 def openapi_config() -> OpenAPIConfig:
@@ -85,7 +91,7 @@ def make_app(*more: ControllerRouterHandler) -> Litestar:
     return Litestar(
         [*ROUTES, openapi, *more],
         guards=[guard],
-        exception_handlers={Refused: _refused, RoostError: _roost_error, HTTPException: _http_error},
+        exception_handlers={Refused: _refused, RoostError: _roost_error, HTTPException: _http_error, Exception: _bug},
         openapi_config=openapi_config(),
         logging_config=None,
         request_max_body_size=None,

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from roost.api.problems import MEDIA_TYPE, Refused
+from roost.api.problems import MEDIA_TYPE, Refused, of_error
 from roost.api.tokens import ANYBODY, Principal
+from roost.model.errors import RoostError
 
 if TYPE_CHECKING:
     from roost.api.service import Service
@@ -95,6 +96,10 @@ class Gate:
                 await self._app(scope, _replay(body, receive), answer)
         except Refused as refused:
             await self._refuse(refused, asking, scope, answer)
+        except RoostError as error:
+            await self._refuse(of_error(error), asking, scope, answer)
+        except RecursionError:
+            await self._refuse(Refused("roost.invalid_request", "is nested too deeply"), asking, scope, answer)
         except Exception:
             log.exception("a bug", request_id=request_id, path=scope["path"])
             await self._refuse(Refused("roost.internal", "look into the log"), asking, scope, answer)
@@ -161,6 +166,7 @@ class Gate:
         if length in (None, b"0") and b"transfer-encoding" not in headers:
             return b""
         message = await receive()
+        _check_there(message)
         body: bytes = message.get("body", b"")
         if message.get("more_body"):
             body = await self._receive_rest(body, most, receive)
@@ -178,8 +184,7 @@ class Gate:
             async with asyncio.timeout(self._service.settings.limits.request_seconds):
                 while more:
                     message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise Refused("roost.invalid_request", "the body ended early")
+                    _check_there(message)
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
                     more = message.get("more_body", False)
@@ -219,6 +224,12 @@ def service_ready(service: Service) -> None:
     """Before the zone is loaded nobody can be identified."""
     if not service.ready:
         service.check_open()
+
+
+def _check_there(message: Message) -> None:
+    """Half a request is none, even if that half would make sense."""
+    if message["type"] == "http.disconnect":
+        raise Refused("roost.invalid_request", "the body ended early")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
