@@ -173,6 +173,7 @@ class Agent:
         self._unfed: dict[int, list[Ticket]] = {}  # by round: committed, to be answered when the copy has it
         self._backlog: deque[FeedRow] = deque()
         self._outdated = False  # the copy must be loaded anew
+        self.commit_seconds: deque[float] = deque(maxlen=10_000)  # that the store took, lately
         self._number = 0
         self._background, self._loading = background or _at_once, None
         self._begin(self._load())
@@ -503,6 +504,7 @@ class Agent:
         """Answers first: what the feed says of the agent's own commits is then known."""
         if delivery.round is not None:
             tickets = self._rounds.pop(delivery.round)
+            self.commit_seconds.append(delivery.seconds)
             for ticket in tickets:
                 self._busy.discard(_tenant_of(ticket.operation))
             if delivery.error is not None:

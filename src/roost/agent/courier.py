@@ -93,7 +93,10 @@ class InlineCourier:
 
 
 class ThreadCourier:
-    """Commits in a thread of its own, and listens for hints in another. Keeps trying while the store is away."""
+    """Commits in a thread of its own, reads the feed in another, and listens for hints in a third.
+
+    Keeps trying while the store is away.
+    """
 
     def __init__(
         self,
@@ -101,23 +104,22 @@ class ThreadCourier:
         *,
         patience: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
-        hints: bool = True,
         notify: Callable[[], None] = lambda: None,
     ) -> None:
         """`patience`: seconds to try to reach a store that is away before a group is given back.
 
         `notify` is called, in a thread of the courier's, when there is something to receive.
         """
-        self._notify = notify
-        self._store, self._patience, self._clock = store, patience, clock
+        self._store, self._patience, self._clock, self._notify = store, patience, clock, notify
         self._out: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
         self._back: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
-        self._closing = threading.Event()
+        self._closing, self._news = threading.Event(), threading.Event()
         self._revision = 0
-        self._poked = False  # a look at the feed is asked for and has not happened yet
-        self._threads = [threading.Thread(target=self._carry, name="roost-courier", daemon=True)]
-        if hints:
-            self._threads.append(threading.Thread(target=self._listen, name="roost-listener", daemon=True))
+        self._in_order = threading.Lock()  # held from reading a stretch of the feed until it is on its way
+        self._threads = [
+            threading.Thread(target=work, name=f"roost-{name}", daemon=True)
+            for name, work in (("courier", self._carry), ("reader", self._read), ("listener", self._listen))
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -139,49 +141,39 @@ class ThreadCourier:
         """Bring news after this revision from now on."""
         self._revision = revision
 
-    def poke(self) -> None:
-        """Look at the feed soon."""
-        if not self._poked:
-            self._poked = True
-            self._out.put(None)
-
     def close(self) -> None:
         """Stop, after what is being committed."""
         self._closing.set()
+        self._news.set()
         self._out.put(None)
         for thread in self._threads:
             thread.join()
 
     def _carry(self) -> None:
-        while not self._closing.is_set():
+        """Commit group after group."""
+        while True:
             group = self._out.get()
-            if group is None:
-                self._poked = False
-            if self._closing.is_set():
+            if group is None or self._closing.is_set():
                 return
             started = self._clock()
             outcomes: Sequence[Outcome] = ()
             error: RoostError | None = None
             try:
-                if group is not None:
-                    outcomes = self._persist(group, started)
+                outcomes = self._persist(group, started)
             except RoostError as failure:
                 error = failure
             seconds = self._clock() - started
-            feed = None
-            try:
-                asked = group is not None and any(isinstance(p, Ask) for p in group.proposals)
-                feed = self._store.changes(self._revision, ROWS, patient=asked)
-                if feed.rows:
-                    self._revision = feed.rows[-1].last
-                if len(feed.rows) == ROWS:
-                    self.poke()  # there is more
-            except StoreUnavailable:
-                self._closing.wait(FIRST_PAUSE)
-            number = group.round.number if group is not None else None
-            if group is not None or (feed and (feed.rows or feed.reload)):
-                self._back.put(Delivery(number, outcomes, feed, error, seconds))
-                self._notify()
+            if any(isinstance(proposal, Ask) for proposal in group.proposals):
+                # Whoever asks looks again afterwards: at a copy that has all that was committed before.
+                with self._in_order:
+                    self._deliver(Delivery(group.round.number, outcomes, self._more(patient=True), error, seconds))
+            else:
+                self._deliver(Delivery(group.round.number, outcomes, None, error, seconds))
+                self._news.set()
+
+    def _deliver(self, delivery: Delivery) -> None:
+        self._back.put(delivery)
+        self._notify()
 
     def _persist(self, group: Group, started: float) -> list[Outcome]:
         """Commit a group, again and again while the store is away: what it did before, it only repeats."""
@@ -194,10 +186,36 @@ class ThreadCourier:
                     raise
                 pause = min(2 * pause, LONGEST_PAUSE)
 
+    def _read(self) -> None:
+        """Bring the feed whenever there may be news."""
+        while True:
+            self._news.wait()
+            if self._closing.is_set():
+                return
+            self._news.clear()
+            with self._in_order:
+                feed = self._more()
+                if feed and (feed.rows or feed.reload):
+                    self._deliver(Delivery(feed=feed))
+
+    def _more(self, *, patient: bool = False) -> Feed | None:
+        """The next stretch of the feed."""
+        try:
+            feed = self._store.changes(self._revision, ROWS, patient=patient)
+        except StoreUnavailable:
+            self._closing.wait(FIRST_PAUSE)
+            return None
+        if feed.rows:
+            self._revision = feed.rows[-1].last
+        if len(feed.rows) == ROWS:
+            self._news.set()  # there is more
+        return feed
+
     def _listen(self) -> None:
+        """Have the feed read when somebody else has committed, and now and then in any case."""
         while not self._closing.is_set():
             try:
                 self._store.wait(self._revision, HINT_SECONDS)
             except StoreUnavailable:
                 self._closing.wait(LONGEST_PAUSE)
-            self.poke()
+            self._news.set()

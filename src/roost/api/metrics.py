@@ -46,8 +46,9 @@ class Metrics:
             return Histogram(f"roost_{name}", sentence, labels, registry=registry, buckets=buckets)
 
         self.requests = histogram("http_request_duration_seconds", "Time to answer.", "method", "route", "status")
-        self.attempts = counter("schedule_attempts_total", "Requests to place, by what came of them.", "result")
-        self.by_policy = counter("policy_requests_total", "Requests to place, by policy.", "policy", "result")
+        self.attempts = counter(
+            "schedule_attempts_total", "Requests to place, by what came of them.", "policy", "result"
+        )
         self.placed = counter("placed_vms_total", "VMs placed.")
         self.waited = histogram("queue_wait_seconds", "Time from a request's arrival to its decision.")
         self.decided = histogram("decision_duration_seconds", "Time to decide a request.", buckets=FAST)
@@ -72,19 +73,20 @@ class Metrics:
         self.filtered = gauge("rule_filter_ratio", "Share of what reaches a rule that it filters out.", "rule", "level")
         self.memory = gauge("cache_bytes", "Memory of an agent, by what holds it.", "class", mode="livesum")
         self._seen: dict[tuple[str, ...], float] = {}
-        self._results = {status: self.attempts.labels(result) for status, result in RESULTS.items()}
+        self._results: dict[tuple[str, Status], Counter] = {}  # finding one by its labels takes longer than using it
 
     def note(self, ticket: Ticket, policy: str) -> None:
         """A request to place was answered; `policy` decided."""
         answer = ticket.answer
         assert answer is not None
-        self._results[answer.status].inc()
-        self.by_policy.labels(policy, RESULTS[answer.status]).inc()
+        kind = policy, answer.status
+        if (attempts := self._results.get(kind)) is None:
+            attempts = self._results[kind] = self.attempts.labels(policy, RESULTS[answer.status])
+        attempts.inc()
         if answer.status == "done" and not answer.replayed:
             self.placed.inc(len(answer.placements))
         self.waited.observe(answer.waited_us / 1e6)
         self.decided.observe(answer.decided_us / 1e6)
-        self.committed.observe(answer.committed_us / 1e6)
         if answer.retries:
             self.retries.inc(answer.retries)
 
@@ -106,6 +108,8 @@ class Metrics:
         self.tenants.set(usage.tenants)
         for state, number in allocator.machine_states().items():
             self.machines.labels(state).set(number)
+        while agent.commit_seconds:
+            self.committed.observe(agent.commit_seconds.popleft())
         for reason, number in counters.reasons.items():
             self.conflicts.labels(reason).inc(self._more("conflict", reason, now=number))
         for arm in allocator.arms:

@@ -9,13 +9,15 @@ import os
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
 import uvicorn
 import uvloop
+from litestar.types import ControllerRouterHandler
 
 from roost.api import logs
 from roost.api.app import make_gate
@@ -28,6 +30,7 @@ from roost.wiring import ensure_store, open_store
 
 KEEP_ALIVE_SECONDS = 60
 BACKLOG = 2_048
+SWITCH_SECONDS = 0.0005  # after which a thread lets another go on: the loop must not wait long for a courier's
 PARENT_SECONDS = 1.0  # between looks whether whoever started this worker still lives
 
 log = structlog.get_logger()
@@ -118,20 +121,31 @@ def run(
     name: str = "",
     parent: int = 0,
     ready: Callable[[], None] = lambda: None,
+    more: Sequence[ControllerRouterHandler] = (),
 ) -> None:
-    """Serve until told to stop. `parent`: stop when that process is gone. `ready` is called when the zone is loaded."""
+    """Serve until told to stop. `parent`: stop when that process is gone. `ready` is called when the zone is loaded.
+
+    `more`: routes that are served besides; benchmarks have some.
+    """
     logs.set_up(settings.log)
+    sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, origin, bound, name, parent, ready))
+        runner.run(_serve(settings, origin, bound, name, parent, ready, more))
 
 
 async def _serve(
-    settings: Settings, origin: Origin, bound: socket.socket, name: str, parent: int, ready: Callable[[], None]
+    settings: Settings,
+    origin: Origin,
+    bound: socket.socket,
+    name: str,
+    parent: int,
+    ready: Callable[[], None],
+    more: Sequence[ControllerRouterHandler],
 ) -> None:
     service = Service(settings, name=name)
     host = bound.getsockname()[0]
     config = uvicorn.Config(
-        make_gate(service, loopback=is_loopback(host)),
+        make_gate(service, *more, loopback=is_loopback(host)),
         http=_limited(settings),
         ws="none",
         lifespan="off",

