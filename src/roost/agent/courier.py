@@ -14,6 +14,7 @@ from roost.store.contract import Ask, Feed, Outcome, Proposal, Recheck, Round, S
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between attempts to reach the store
 ROWS = 1_000  # of the feed, at once
+HINT_PAUSE = 0.003  # seconds between hints that are heeded
 HINT_SECONDS = 0.5  # how long to wait for a hint before asking anyway
 
 
@@ -219,3 +220,4 @@ class ThreadCourier:
             except StoreUnavailable:
                 self._closing.wait(LONGEST_PAUSE)
             self._news.set()
+            self._closing.wait(HINT_PAUSE)  # one look serves many hints

@@ -114,7 +114,7 @@ class Service:
                 self.store,
                 book.split(find_policy(given.policy)),
                 self.name,
-                seed=given.seed,
+                seed=given.seed or random.SystemRandom().getrandbits(62),
                 settings=AgentSettings(
                     retries=given.retries,
                     group=given.group,
