@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
@@ -77,7 +78,7 @@ class ChangeLog:
         self.streams += 1
         try:
             yield b"retry: 1000\n\n"
-            while not service.closing.is_set():
+            while not service.closing.is_set() and service.tokens.admits(principal, time.time()):
                 woken = self._woken
                 try:
                     entries = await self._after(since, PAGE)

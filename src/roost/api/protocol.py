@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from roost.api.problems import MEDIA_TYPE, Refused
+from roost.settings import Limits
 
 
 class Corked:
@@ -44,15 +45,30 @@ class Corked:
         self._transport.set_protocol(protocol)
 
 
-class Protocol(HttpToolsProtocol):
-    """One connection. Whoever sends headers too slowly, or too many, is cut off."""
+class _Trailers(list[tuple[bytes, bytes]]):
+    """What comes after a body in chunks: nobody asks for it, so it is not kept, and never taken for headers."""
 
-    header_bytes, header_seconds, most_connections = 16_384, 30.0, 2_000
+    def append(self, _: tuple[bytes, bytes]) -> None:
+        """Forget it."""
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection. Whoever sends a request too slowly, or too much beside its body, is cut off."""
+
+    header_bytes, request_seconds, most_connections = 16_384, 30.0, 2_000
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._unfinished: asyncio.TimerHandle | None = None  # cuts off, unless the headers are whole by then
-        self._in_headers, self._received = True, 0
+        self._unfinished: asyncio.TimerHandle | None = None  # cuts off, unless the request is whole by then
+        self._in_headers, self._whole = True, False
+        self._requests = 0  # that were received whole
+        self._received = self._body = 0  # bytes of the request so far, and those that are its body
+
+    @classmethod
+    def limit(cls, limits: Limits) -> None:
+        """What holds for every connection from now on."""
+        cls.header_bytes, cls.most_connections = limits.header_bytes, limits.connections
+        cls.request_seconds = limits.request_seconds
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Somebody connects."""
@@ -60,7 +76,7 @@ class Protocol(HttpToolsProtocol):
         if len(self.connections) > self.most_connections:
             self._say(Refused("roost.overloaded", f"{self.most_connections:,} connections are open"))
             return
-        self._unfinished = self.loop.call_later(self.header_seconds, self._cut_off)
+        self._unfinished = self.loop.call_later(self.request_seconds, self._cut_off)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
@@ -71,20 +87,23 @@ class Protocol(HttpToolsProtocol):
         """Some bytes of a request."""
         if self.transport.is_closing():
             return
+        requests = self._requests
         super().data_received(data)
-        if not self._in_headers:
-            self._received = 0
+        if self._whole:
             self._finished()
             return
-        self._received += len(data)
-        if self._received > self.header_bytes:
+        if self._requests == requests:  # else some of it belongs to the request before
+            self._received += len(data)
+        beside = self._received - self._body
+        if beside > self.header_bytes and (self._in_headers or beside > 2 * self.header_bytes + 8 * self._body):
             self._say(Refused("roost.headers_too_large", f"headers may have {self.header_bytes:,} bytes"))
         elif self._unfinished is None:
-            self._unfinished = self.loop.call_later(self.header_seconds, self._cut_off)
+            self._unfinished = self.loop.call_later(self.request_seconds, self._cut_off)
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self._in_headers = True
+        self._in_headers, self._whole = True, False
+        self._received = self._body = 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -93,10 +112,22 @@ class Protocol(HttpToolsProtocol):
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size <= self.header_bytes:
             super().on_headers_complete()
-            return
-        app, self.app = self.app, _too_many_headers
-        super().on_headers_complete()
-        self.app = app
+        else:
+            app, self.app = self.app, _too_many_headers
+            super().on_headers_complete()
+            self.app = app
+        self.headers = _Trailers()
+
+    def on_body(self, body: bytes) -> None:
+        """Some of its body."""
+        self._body += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """All of it is here."""
+        self._whole = True
+        self._requests += 1
+        super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         """What came is no HTTP."""
@@ -110,12 +141,17 @@ class Protocol(HttpToolsProtocol):
     def _cut_off(self) -> None:
         self._unfinished = None
         if self._received:
-            self._say(Refused("roost.timeout", "the headers did not arrive in time"))
+            self._say(Refused("roost.timeout", "the request did not arrive in time"))
         else:
             self.transport.close()
 
     def _say(self, refused: Refused) -> None:
-        """A last word, and goodbye."""
+        """A last word, and goodbye. No word if it would be taken for the answer to an earlier request."""
+        cycle: RequestResponseCycle | None = self.cycle
+        busy = cycle is not None and not cycle.response_complete and (self._in_headers or cycle.response_started)
+        if self.pipeline or busy:
+            self.transport.close()
+            return
         body = refused.body()
         extra = "".join(f"{name}: {value}\r\n" for name, value in refused.headers().items())
         head = f"HTTP/1.1 {refused.status} \r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n{extra}"

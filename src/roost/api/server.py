@@ -144,9 +144,10 @@ async def _serve(
 ) -> None:
     service = Service(settings, name=name)
     host = bound.getsockname()[0]
+    protocol = _limited(settings)
     config = uvicorn.Config(
         make_gate(service, *more, loopback=is_loopback(host)),
-        http=_limited(settings),
+        http=protocol,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -169,7 +170,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.handle_exit, number, None)
-    loop.add_signal_handler(signal.SIGHUP, _reload, service, config, origin)
+    loop.add_signal_handler(signal.SIGHUP, _reload, service, protocol, config, origin)
     starting = asyncio.create_task(_start(service, server, ready))
     watching = asyncio.create_task(_watch(parent, server)) if parent else None
     await server.serve(sockets=[bound])
@@ -196,19 +197,14 @@ async def _watch(parent: int, server: Server) -> None:
 
 
 def _limited(settings: Settings) -> type[Protocol]:
-    limits = settings.limits
-    return type(
-        "LimitedProtocol",
-        (Protocol,),
-        {
-            "header_bytes": limits.header_bytes,
-            "header_seconds": limits.request_seconds,
-            "most_connections": limits.connections,
-        },
-    )
+    class Limited(Protocol):
+        """A connection of this server."""
+
+    Limited.limit(settings.limits)
+    return Limited
 
 
-def _reload(service: Service, config: uvicorn.Config, origin: Origin) -> None:
+def _reload(service: Service, protocol: type[Protocol], config: uvicorn.Config, origin: Origin) -> None:
     """Limits, logs, retention and certificates anew; where to listen and the store stay until the next start."""
     try:
         fresh = origin.load()
@@ -218,5 +214,6 @@ def _reload(service: Service, config: uvicorn.Config, origin: Origin) -> None:
         log.error("the settings were not read anew", detail=str(error))
         return
     service.settings = replace(service.settings, limits=fresh.limits, log=fresh.log, retention=fresh.retention)
+    protocol.limit(fresh.limits)
     logs.set_up(fresh.log)
     log.info("settings read anew")

@@ -39,7 +39,7 @@ from roost.model.errors import RoostError, StoreUnavailable
 from roost.model.request import UNCONSTRAINED, VM
 from roost.settings import Settings
 from roost.store.contract import Store
-from roost.wiring import find_policy, open_agent, open_store, settle_memory
+from roost.wiring import ensure_store, find_policy, open_agent, open_store, settle_memory
 
 T = TypeVar("T")
 TICK_SECONDS = 0.05  # between looks at the feed, and at caches to refresh, when nobody asks for anything
@@ -107,6 +107,7 @@ class Service:
 
     def _open(self) -> None:
         given, settings = self.settings.agent, self.settings
+        ensure_store(settings.store.url, settings.store.zone)  # a database that was away may be empty
         self.store = open_store(settings.store.url)
         try:
             book = PolicyBook(_whole_registry(self.store))

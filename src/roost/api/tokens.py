@@ -87,6 +87,13 @@ class TokenBook:
     def __bool__(self) -> bool:
         return bool(self.tokens)
 
+    def admits(self, principal: Principal, now: float) -> bool:
+        """Whether somebody who was let in earlier still would be."""
+        if principal is ANYBODY:
+            return not self.tokens
+        known = self.tokens.get(principal.name)
+        return known is not None and not (known.expires and now >= known.expires)
+
     def principal(self, token: str, now: float) -> Principal | None:
         """Whose token this is; nobody's if it is unknown or expired."""
         start, name, secret = [*token.split("_", 2), "", ""][:3]  # a name has no underscore, a secret may

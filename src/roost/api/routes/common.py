@@ -20,6 +20,7 @@ from roost.api.problems import KINDS, Refused, of_answer
 from roost.api.service import Service
 from roost.engine.explain import Explanation
 from roost.model.request import VM
+from roost.store.contract import Decided
 from roost.wire import (
     CandidateView,
     Done,
@@ -45,8 +46,8 @@ Key = Annotated[
     Parameter(
         header="Idempotency-Key",
         max_length=150,
-        pattern=r"^[\x21-\x7e]*$",
-        description="Chosen by you: the same key is never done twice, but answered as the first time.",
+        pattern=r"^[\x21-\x2e\x30-\x7e]*$",  # no slash: a decision is looked up by its key, in a path
+        description="Chosen by you, without slashes: the same key is never done twice, but answered as the first time.",
     ),
 ]
 IfMatch = Annotated[
@@ -122,6 +123,17 @@ def own(asking: Asking, tenant: str) -> None:
         )  # fmt: skip
 
 
+def one_line(field: str, name: str) -> None:
+    """Refuse a name that ends in a newline, which patterns let through."""
+    if name.endswith("\n"):
+        raise Refused("roost.invalid_request", "ends in a newline", field=field)
+
+
+async def was_decided(asking: Asking, key: str) -> Decided | None:
+    """What came of a key, if anything did."""
+    return await asking.service.read(lambda store: store.decided(key))
+
+
 def generation_of(if_match: str | None) -> int | None:
     """The generation in an If-Match header."""
     if if_match is None or if_match == "*":
@@ -141,6 +153,7 @@ ETAG_HEADER = [ResponseHeader(name="ETag", description="The generation.", docume
 
 def vms_of(tenant: str, wishes: Sequence[VMWish], service: Service) -> tuple[VM, ...]:
     """The VMs of a request."""
+    one_line("tenant", tenant)
     found: list[VM] = []
     most = service.settings.limits.vms_per_request
     for i, wish in enumerate(wishes):
@@ -148,6 +161,7 @@ def vms_of(tenant: str, wishes: Sequence[VMWish], service: Service) -> tuple[VM,
             raise Refused("roost.too_large", f"a request may ask for {most:,} VMs", field=f"vms[{i}].count")
         if wish.name and wish.count > 1:
             raise Refused("roost.invalid_request", "several VMs cannot share a name", field=f"vms[{i}].name")
+        one_line(f"vms[{i}].name", wish.name)
         vm = VM(
             wish.type,
             f"{tenant}/{wish.name}" if wish.name else "",
@@ -200,7 +214,10 @@ def refusal(asking: Asking, ticket: Ticket) -> Refused:
     answer = ticket.answer
     assert answer is not None
     if answer.status != "declined":
-        return of_answer(answer)
+        refused = of_answer(answer)
+        if asking.principal.namespace and refused.code == "roost.not_found":
+            refused.detail = f"there is no such {refused.field}"  # the names next to it may be those of others
+        return refused
     found = asking.service.explain_refusal(ticket)
     if found is None:
         return of_answer(answer)

@@ -17,7 +17,7 @@ from roost.api.problems import Refused
 from roost.api.routes.common import Cursor, Limit, asking_of, explanation_view, may, own, page_size, vms_of
 from roost.engine.explain import WhyNot
 from roost.model.request import Request
-from roost.store.contract import Decided
+from roost.store.contract import Decided, Store
 from roost.wire import (
     CapacityView,
     DecisionPage,
@@ -109,9 +109,28 @@ async def list_decisions(scope: Scope, limit: Limit = 100, cursor: Cursor = "") 
     asking = asking_of(scope)
     size, before = page_size(limit, asking.service), _read_cursor(cursor)
     prefix = f"{asking.principal.namespace}:" if asking.principal.namespace else ""
-    found = await asking.service.read(lambda store: store.decisions(size, before=before, prefix=prefix))
+
+    def look(store: Store) -> list[Decided]:
+        found: list[Decided] = []
+        at = before
+        while True:
+            page = store.decisions(size, before=at, prefix=prefix)
+            found += [each for each in page if _may_see(asking, each)]
+            if len(page) < size or len(found) >= size:
+                return found[:size]
+            at = page[-1].record.at, page[-1].key
+
+    found = await asking.service.read(look)
     items = [_view(each) for each in found]
     return DecisionPage(items=items, next=_write_cursor(found[-1]) if len(found) == size else None)
+
+
+def _may_see(asking: Asking, decided: Decided) -> bool:
+    """Whoever is bound to no namespace may use keys that look like those of one."""
+    if not asking.principal.namespace:
+        return True
+    what = msgspec.json.decode(decided.request)
+    return asking.principal.owns(what.get("tenant") or what.get("request", {}).get("tenant", ""))
 
 
 def _write_cursor(last: Decided) -> str:
@@ -159,7 +178,7 @@ async def _find(asking: Asking, key: str) -> Decided:
     if namespace and not own_key.startswith(f"{namespace}:"):
         own_key = asking.principal.key(own_key)
     found = await asking.service.read(lambda store: store.decided(own_key))
-    if found is None:
+    if found is None or not _may_see(asking, found):
         raise Refused("roost.not_found", f"{key} was never decided, or is forgotten", field="key")
     return found
 

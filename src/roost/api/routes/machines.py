@@ -24,7 +24,6 @@ from roost.api.routes.common import (
     Limit,
     asking_of,
     done,
-    etag,
     generation_of,
     may,
     page_size,
@@ -58,9 +57,23 @@ Name = Annotated[str, Parameter(max_length=200)]
 
 async def _write(asking: Asking, operation: Operation, key: str | None, dry_run: bool) -> Response[Done]:
     service, by = asking.service, asking.principal.name
-    if dry_run:
-        return done(asking, service.rehearse(operation, by), dry_run=True)
-    return done(asking, await service.submit(operation, key or new_key(), by))
+    ticket = service.rehearse(operation, by) if dry_run else await service.submit(operation, key or new_key(), by)
+    try:
+        return done(asking, ticket, dry_run=dry_run)
+    except Refused as refused:
+        raise _missing(asking, operation, refused) from None
+
+
+def _missing(asking: Asking, operation: Operation, refused: Refused) -> Refused:
+    """The store says only that it cannot be done: what the path names may not be there."""
+    zone = asking.service.agent.allocator.zone
+    if refused.code == "roost.invalid_request" and (
+        (isinstance(operation, SetMachine) and operation.machine not in zone.machine_index)
+        or (isinstance(operation, SetCluster) and operation.cluster not in zone.cluster_names)
+        or (isinstance(operation, RemoveMachines) and any(m not in zone.machine_index for m in operation.machines))
+    ):
+        refused.code = "roost.not_found"
+    return refused
 
 
 # ----------------------------------------------------------------------------------------------------------- machines
@@ -143,7 +156,7 @@ async def get_machine(machine: Name, scope: Scope) -> Response[MachineView]:
         versions_behind=row.versions_behind,
         running=[vm_view(name, vm) for name, vm in vms],
     )
-    return Response(view, headers=etag(row.version))
+    return Response(view, headers={"etag": f'"{row.version}"'})  # 0, as long as nothing happened to it
 
 
 def _described(row: MachineRow, resources: list[str]) -> dict[str, Any]:
@@ -190,6 +203,9 @@ def _spec(asking: Asking, i: int, machine: NewMachine) -> MachineSpec:
     """What a machine is; of a hardware generation that has others already, their capacity unless it says otherwise."""
     zone = asking.service.agent.allocator.zone
     resources = [r.name for r in zone.resources]
+    for field in ("name", "cluster"):
+        if "/" in getattr(machine, field):  # nobody could ask for it by its path
+            raise Refused("roost.invalid_request", "has a slash", field=f"machines[{i}].{field}")
     for name in machine.capacity:
         if name not in resources:
             raise Refused(

@@ -11,7 +11,18 @@ from litestar.response import Stream
 from litestar.types import Scope
 
 from roost.api.problems import Refused
-from roost.api.routes.common import WRITING, Key, Limit, anybody, asking_of, concluded, may, page_size
+from roost.api.routes.common import (
+    WRITING,
+    Key,
+    Limit,
+    anybody,
+    asking_of,
+    concluded,
+    may,
+    one_line,
+    page_size,
+    was_decided,
+)
 from roost.api.service import new_key
 from roost.api.tokens import KIND, new_token
 from roost.wire import Changes, Health, NewToken, TokenMade, Tokens, TokenView
@@ -29,14 +40,14 @@ async def list_changes(scope: Scope, since: Since = 0, limit: Limit = 100) -> Ch
     return await asking.service.changes.page(since, page_size(limit, asking.service), asking.principal)
 
 
-@get("/v1/changes/stream", media_type=EVENT_STREAM, **may("read", namespaced=True))
+@get("/v1/changes/stream", media_type=EVENT_STREAM, **may("read", "roost.too_old", namespaced=True))
 async def stream_changes(
     scope: Scope,
     since: Annotated[
         int | None, Parameter(ge=0, le=2**62, description="Changes after this revision; from now on if left out.")
     ] = None,
     last_event_id: Annotated[
-        str | None, Parameter(header="Last-Event-ID", max_length=20, pattern="^[0-9]*$", description="As `since`.")
+        str | None, Parameter(header="Last-Event-ID", max_length=18, pattern="^[0-9]*$", description="As `since`.")
     ] = None,
 ) -> Stream:
     """Changes as they happen, as server-sent events whose ids are revisions. A stream that broke goes on from there."""
@@ -48,6 +59,7 @@ async def stream_changes(
     start = int(last_event_id) if last_event_id else since
     if start is None:
         start = service.agent.replica.revision
+    await service.changes.page(start, 1, asking.principal)  # what is too old is refused before anything is sent
     return Stream(service.changes.stream(start, asking.principal), headers={"cache-control": "no-store"})
 
 
@@ -79,6 +91,8 @@ async def create_token(data: NewToken, scope: Scope) -> TokenMade:
     asking = asking_of(scope)
     service, by = asking.service, asking.principal.name
     service.check_open()
+    one_line("name", data.name)
+    one_line("namespace", data.namespace)
     if data.name in service.tokens.tokens:
         raise Refused("roost.conflict", f"there is a token {data.name}", field="name")
     if len(service.tokens.tokens) >= MOST_TOKENS:
@@ -104,7 +118,7 @@ async def revoke_token(name: Annotated[str, Parameter(max_length=200)], scope: S
     asking = asking_of(scope)
     service = asking.service
     service.check_open()
-    if name not in service.tokens.tokens:
+    if name not in service.tokens.tokens and not (key and await was_decided(asking, key)):
         raise Refused("roost.not_found", f"there is no token {name}", field="token")
     concluded(asking, await service.enter(KIND, name, None, key or new_key(), asking.principal.name))
 

@@ -13,9 +13,10 @@ from litestar.types import Scope
 from roost.api.gate import Asking
 from roost.api.policies import ACTIVE, IN_FORCE, KIND, PAST, InForce
 from roost.api.problems import Refused
-from roost.api.routes.common import WRITING, DryRun, Key, asking_of, concluded, may
+from roost.api.routes.common import WRITING, DryRun, Key, asking_of, concluded, may, was_decided
 from roost.api.service import new_key
 from roost.rules.policy import Policy, shipped_policies
+from roost.store.contract import Decided
 from roost.wire import Activation, Active, Policies, PolicyResults, PolicyResultView, PolicyText, PolicyView
 
 Name = Annotated[str, Parameter(max_length=200)]
@@ -145,7 +146,7 @@ async def delete_policy(name: Name, scope: Scope, key: Key = None, dry_run: DryR
     """Forget a policy. One that is active goes on deciding; decisions that it made can still be explained."""
     asking = asking_of(scope)
     asking.service.check_open()
-    if name not in asking.service.policies.texts:
+    if name not in asking.service.policies.texts and not (key and await was_decided(asking, key)):
         raise Refused("roost.not_found", f"no policy {name} is kept here", field="policy")
     if not dry_run:
         concluded(asking, await asking.service.enter(KIND, name, None, key or new_key(), asking.principal.name))
@@ -167,13 +168,14 @@ async def activate(data: Activation, scope: Scope, key: Key = None, dry_run: Dry
     for policy in chosen:
         await service.prepare(policy)
     other = chosen[1] if data.against else None
+    earlier = await was_decided(asking, key) if key else None
     wanted = InForce(
         policy=chosen[0].name,
         digest=chosen[0].digest,
         against=other.name if other else "",
         against_digest=other.digest if other else "",
         share=data.share,
-        since=round(time.time(), 3),
+        since=_since(earlier) or round(time.time(), 3),
     )
     if not dry_run:
         for policy in chosen:  # to explain by it what it decided, whatever becomes of its name
@@ -189,6 +191,12 @@ async def activate(data: Activation, scope: Scope, key: Key = None, dry_run: Dry
         share=wanted.share,
         since=wanted.since,
     )
+
+
+def _since(earlier: Decided | None) -> float:
+    """When a policy was activated under a key, if it was: the same request has the same answer."""
+    entry = msgspec.json.decode(earlier.request) if earlier else {}
+    return msgspec.json.decode(entry["value"], type=InForce).since if entry.get("kind") == ACTIVE else 0.0
 
 
 ROUTES = [

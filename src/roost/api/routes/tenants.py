@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
+import re
+from itertools import islice
 from typing import Annotated
 
 from litestar import delete, get, post
@@ -32,12 +35,13 @@ from roost.api.routes.common import (
     page_size,
     placed,
     vms_of,
+    was_decided,
 )
 from roost.api.service import new_key
 from roost.model.errors import RoostError
 from roost.model.request import UNCONSTRAINED, Constraints, Request
 from roost.store.contract import Store
-from roost.store.ledger import VMRow
+from roost.store.ledger import TenantRow, VMRow
 from roost.wire import (
     Batch,
     BatchItem,
@@ -58,6 +62,7 @@ from roost.wire import (
 TenantPath = Annotated[str, Parameter(max_length=200)]
 VMPath = Annotated[str, Parameter(max_length=300)]
 MOST_VMS_SHOWN = 100_000  # of one tenant
+KEY = re.compile(r"[\x21-\x2e\x30-\x7e]*\Z")
 
 
 def _request(
@@ -170,7 +175,11 @@ async def do_batch(asking: Asking, data: Batch, dry_run: bool = False) -> BatchR
     most = asking.service.settings.limits.requests_per_batch
     if len(data.requests) > most:
         raise Refused("roost.too_large", f"a batch may hold {most:,} requests", field="requests")
-    waiting = [_begin(asking, item, dry_run) for item in data.requests]
+    waiting = []
+    for item in data.requests:
+        waiting.append(_begin(asking, item, dry_run))
+        if dry_run:
+            await asyncio.sleep(0)  # each is decided at once, and others have their turn
     tickets = [each for each in waiting if isinstance(each, asyncio.Future)]
     if tickets:
         await asyncio.wait(tickets)
@@ -182,6 +191,8 @@ async def do_batch(asking: Asking, data: Batch, dry_run: bool = False) -> BatchR
 def _begin(asking: Asking, item: BatchItem, dry_run: bool) -> asyncio.Future[Ticket] | Ticket | Refused:
     constraints = None if item.constraints == UNCONSTRAINED or item.scale_out else item.constraints
     try:
+        if not KEY.match(item.key):
+            raise Refused("roost.invalid_request", "use printable ASCII without spaces and slashes", field="key")
         request = _request(item.tenant, item, constraints, asking)
         operation = PlaceVMs(request, None if item.scale_out else 0, item.scale_out)
         if dry_run:
@@ -227,12 +238,20 @@ async def list_tenants(
 ) -> TenantPage:
     """Tenants by name."""
     asking = asking_of(scope)
-    size = page_size(limit, asking.service)
-    namespace = asking.principal.namespace
-    if namespace and not prefix.startswith(namespace):
-        prefix = namespace
-    found = await asking.service.read(lambda store: store.tenants(cursor, size, prefix))
-    items = [TenantLine(tenant=n, generation=t.stamp, vms=t.vms) for n, t in found if asking.principal.owns(n)]
+    size, namespace = page_size(limit, asking.service), asking.principal.namespace
+
+    def look(store: Store) -> list[tuple[str, TenantRow]]:
+        if not namespace:
+            return store.tenants(cursor, size, prefix)
+        own_row = store.tenant(namespace) if namespace > cursor and namespace.startswith(prefix) else None
+        found = [(namespace, own_row)] if own_row else []
+        inner = f"{namespace}."
+        if prefix.startswith(inner) or inner.startswith(prefix):
+            found += store.tenants(cursor, size, max(prefix, inner))
+        return found[:size]
+
+    found = await asking.service.read(look)
+    items = [TenantLine(tenant=n, generation=t.stamp, vms=t.vms) for n, t in found]
     return TenantPage(items=items, next=found[-1][0] if len(found) == size else None)
 
 
@@ -266,10 +285,16 @@ async def list_vms(
     if tenant:
         own(asking, tenant)
     size, namespace = page_size(limit, asking.service), asking.principal.namespace
-    found = await asking.service.read(
-        lambda store: store.vms(cursor, size, tenant=tenant or None, machine=machine or None, prefix=namespace)
-    )
-    items = [vm_view(name, row) for name, row in found if asking.principal.owns(row.tenant)]
+
+    def look(store: Store) -> list[tuple[str, VMRow]]:
+        if tenant or not namespace:
+            return store.vms(cursor, size, tenant=tenant or None, machine=machine or None)
+        own_vms = store.vms(cursor, size, tenant=namespace, machine=machine or None)
+        inner = store.vms(cursor, size, machine=machine or None, prefix=f"{namespace}.")
+        return list(islice(heapq.merge(own_vms, inner, key=lambda pair: pair[0]), size))
+
+    found = await asking.service.read(look)
+    items = [vm_view(name, row) for name, row in found]
     return VMPage(items=items, next=found[-1][0] if len(found) == size else None)
 
 
@@ -287,14 +312,10 @@ async def delete_vm(vm: VMPath, scope: Scope, key: Key = None, dry_run: DryRun =
     asking = asking_of(scope)
     name = vm.strip("/")
     tenant = name.partition("/")[0]
-    if key and asking.principal.owns(tenant) and await _was_decided(asking, _key(asking, key)):
+    if key and asking.principal.owns(tenant) and await was_decided(asking, _key(asking, key)):
         return await _release(asking, ReleaseVMs(tenant, (name,)), key, dry_run)  # it may be gone because of this key
     name, row = await _running(asking, vm)
     return await _release(asking, ReleaseVMs(row.tenant, (name,)), key, dry_run)
-
-
-async def _was_decided(asking: Asking, key: str) -> bool:
-    return await asking.service.read(lambda store: store.decided(key)) is not None
 
 
 async def _running(asking: Asking, vm: str) -> tuple[str, VMRow]:
