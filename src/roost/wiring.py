@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
+import msgspec
+
 from roost.agent.agent import Agent, AgentSettings, Loaded
 from roost.agent.courier import InlineCourier, ThreadCourier
+from roost.agent.operation import SetEntry
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit
 from roost.model.errors import InvalidInput, NoZone, RoostError
 from roost.model.inventory import catalogue_of, machine_specs
+from roost.model.request import VM
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.settings import POSTGRES
-from roost.store.contract import AddMachines, Record, Rejected, Store
-from roost.store.ledger import STARTING
+from roost.store.contract import AddMachines, Record, Register, Rejected, Store
+from roost.store.ledger import STARTING, MachineRow
 from roost.store.memory import MemoryStore
 from roost.store.sqlite import SqliteStore
 
@@ -98,6 +104,33 @@ def _additions(zone: Zone) -> Iterator[AddMachines]:
         chunk = tuple(specs[start : start + CHUNK])
         key = f"zone {zone.name} machines {start}"
         yield AddMachines(key=key, request=b"{}", record=Record(), machines=chunk, conditions=conditions)
+
+
+def register(store: Store, kind: str, name: str, value: str | None, by: str) -> None:
+    """Set an entry of a store's registry, or remove it, without an agent: before there is a service, or beside it."""
+    request = msgspec.json.encode(SetEntry(kind, name, value))
+    record = Record(at=time.time(), by=by)
+    proposal = Register(key=uuid.uuid4().hex, request=request, record=record, kind=kind, name=name, value=value)
+    (outcome,) = store.commit([proposal], _NoMachines())
+    if isinstance(outcome, Rejected):
+        raise outcome.error
+
+
+class _NoMachines:
+    """What a commit is re-checked by that touches no machine."""
+
+    def bench(self, rows: Sequence[MachineRow]) -> _NoMachines:
+        assert not rows
+        return self
+
+    def place(self, machine: str, vm: VM, tenant: str) -> str | None:
+        raise NotImplementedError
+
+    def remove(self, machine: str, vm: VM, tenant: str) -> None:
+        raise NotImplementedError
+
+    def set_condition(self, machine: str, field: str, value: int) -> None:
+        raise NotImplementedError
 
 
 def settle_memory() -> None:

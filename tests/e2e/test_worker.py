@@ -44,10 +44,10 @@ def said(*arguments: str | Path) -> str:
     return done.stdout
 
 
-def refusal(*arguments: str | Path) -> str:
-    """What a command that is refused says: a sentence, and exit code 2."""
+def refusal(*arguments: str | Path, code: int = 2) -> str:
+    """What a command that is refused says: a sentence, and an exit code."""
     done = roost(*arguments)
-    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     return done.stderr
@@ -373,27 +373,27 @@ def test_a_second_worker_on_the_same_file_is_refused_while_others_may_look(store
         assert talk.ask(place("more", "more", D2))["status"] == "done"
         words = refusal("worker", store)
         assert f"another process has {store} open; stop it, or use PostgreSQL for several processes" in words
-        assert json.loads(said("store", "status", store, "--json"))["tenants"] == 2
+        assert json.loads(said("store", "status", store, "-o", "json"))["tenants"] == 2
         assert said("audit", store).endswith("clean\n")
-        assert "D2 for more" in said("explain", store, "more")
+        assert "D2 for more" in said("explain", "--store", store, "more")
         assert talk.ask(place("still", "still", D2))["status"] == "done"
 
 
 @pytest.mark.parametrize(
-    ("address", "words"),
+    ("address", "words", "code"),
     [
-        ("nowhere.db", "there is no file"),
-        ("text.db", "is no store: file is not a database"),
-        ("empty.db", "the file holds no zone; make one with `roost store create`"),
-        ("mysql://x", "use postgresql://…, or the path of a file"),
-        ("postgresql://nobody@/nothing?host=/nowhere", "PostgreSQL cannot be used"),
+        ("nowhere.db", "there is no file", 2),
+        ("text.db", "is no store: file is not a database", 2),
+        ("empty.db", "the file holds no zone; make one with `roost store create`", 2),
+        ("mysql://x", "use postgresql://…, or the path of a file", 2),
+        ("postgresql://nobody@/nothing?host=/nowhere", "PostgreSQL cannot be used", 5),
     ],
 )
-def test_a_worker_without_a_store_is_refused(tmp_path: Path, address: str, words: str) -> None:
+def test_a_worker_without_a_store_is_refused(tmp_path: Path, address: str, words: str, code: int) -> None:
     (tmp_path / "text.db").write_text("This is no database, but a text that is long enough to be taken for one.")
     (tmp_path / "empty.db").touch()
     where = address if "://" in address else str(tmp_path / address)
-    assert words in refusal("worker", where)
+    assert words in refusal("worker", where, code=code)
 
 
 # ----------------------------------------------------------------------------------------------------------- the store
@@ -415,18 +415,18 @@ def test_a_store_can_be_looked_at(store: Path) -> None:
         "tenants": 1,
         "vms": 2,
     }
-    assert json.loads(said("store", "status", store, "--json")) == expected
+    assert json.loads(said("store", "status", store, "-o", "json")) == expected
     rows = [line.rsplit(maxsplit=1) for line in said("store", "status", store).splitlines()]
     assert {name.strip().replace(" ", "_"): value for name, value in rows} == {k: str(v) for k, v in expected.items()}
 
 
 def test_a_trimmed_store_forgets_the_past_and_goes_on(store: Path) -> None:
     assert said("store", "trim", store, "--keep", "2") == "the feed begins after revision 2\n"
-    assert "is forgotten; keep more revisions" in refusal("explain", store, "web")
+    assert "is forgotten; keep more revisions" in refusal("explain", "--store", store, "web")
     again = work(store, place("web", "web", D2, D2, constraints={"min_fault_domains": 2}))
     assert again["web"]["replayed"], "its key is remembered"
     assert said("store", "trim", store, "--keep", "0", "--decisions-days", "0") == "the feed begins after revision 4\n"
-    assert "'web' was never decided, or is forgotten" in refusal("explain", store, "web")
+    assert "'web' was never decided, or is forgotten" in refusal("explain", "--store", store, "web")
     assert work(store, place("more", "web", D2))["more"]["status"] == "done"
     assert said("audit", store).endswith("clean\n")
 
@@ -452,7 +452,7 @@ def test_sums_that_are_wrong_are_found_and_repaired_if_told_to(store: Path) -> N
     with closing(sqlite3.connect(store)) as connection:
         connection.executescript(DAMAGE)
     damaged = everything(store)
-    found = roost("audit", store, "--json")
+    found = roost("audit", store, "-o", "json")
     assert found.returncode == 1
     assert Counter(each["check"] for each in json.loads(found.stdout)["findings"]) == FOUND
     trial = roost("audit", store, "--repair", "--dry-run")
@@ -490,30 +490,32 @@ def test_a_dry_run_goes_with_a_repair(store: Path) -> None:
 
 def test_a_request_that_was_placed_is_explained(store: Path) -> None:
     machine = ledger(store).vms["web/0"].machine
-    text = said("explain", store, "web")
+    text = said("explain", "--store", store, "web")
     assert text.startswith(f"D2 for web (VM 0): {machine}: ")
     assert "committed by agent-" in text
-    assert json.loads(said("explain", store, "web", "--json"))["decision"]["outcome"] == "committed"
-    assert "c000-r00-m00: VM type not supported\n" in said("explain", store, "web", "--why-not", "c000-r00-m00")
-    assert said("explain", store, "web", "--why-not", machine, "--vm", "1").startswith(f"{machine}: ")
+    assert json.loads(said("explain", "--store", store, "web", "-o", "json"))["decision"]["outcome"] == "committed"
+    assert "c000-r00-m00: VM type not supported\n" in said(
+        "why-not", "c000-r00-m00", "--store", store, "--decision", "web"
+    )
+    assert said("why-not", machine, "--store", store, "--decision", "web", "--which", "1").startswith(f"{machine}: ")
 
 
 def test_a_request_that_was_declined_is_explained(store: Path) -> None:
-    text = said("explain", store, "huge")
+    text = said("explain", "--store", store, "huge")
     assert text.startswith("Full-gen6 for huge (VM 9): 0/100 machines are available: ")
     assert "declined by agent-" in text
-    assert json.loads(said("explain", store, "huge", "--json"))["decision"]["outcome"] == "declined"
+    assert json.loads(said("explain", "--store", store, "huge", "-o", "json"))["decision"]["outcome"] == "declined"
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("nothing",), "key: 'nothing' was never decided, or is forgotten; use the key of a recent request"),
-        (("go",), "key: 'go' placed nothing; only placements are explained"),
-        (("web", "--why-not", "nowhere"), "machine: no machine is called 'nowhere'"),
-        (("web", "--why-not", "c000-r00-m00", "--vm", "9"), "vm: is 9; the request has VMs 0 to 1"),
-        (("web", "--policy", "dense"), "policy: it was decided by default"),
+        (("explain", "nothing"), "key: 'nothing' was never decided, or is forgotten; use the key of a recent request"),
+        (("explain", "go"), "key: 'go' placed nothing; only placements are explained"),
+        (("why-not", "nowhere", "--decision", "web"), "machine: no machine is called 'nowhere'"),
+        (("why-not", "c000-r00-m00", "--decision", "web", "--which", "9"), "vm: is 9; the request has VMs 0 to 1"),
+        (("explain", "web", "--policy", "dense"), "policy: it was decided by default"),
     ],
 )
 def test_what_cannot_be_explained_is_refused(store: Path, arguments: tuple[str, ...], words: str) -> None:
-    assert words in refusal("explain", store, *arguments)
+    assert words in refusal(*arguments, "--store", store)

@@ -6,17 +6,17 @@ from typing import Annotated
 
 import typer
 
-from roost.cli.output import STORE, console, errors, print_json
+from roost.cli.exits import Exit
+from roost.cli.output import STORE, Form, Output, console, errors, print_json
 
 SHOWN = 50  # findings
-FOUND = 1  # exit code
 
 
 def audit(
     store: Annotated[str, typer.Argument(help=STORE)],
     repair: Annotated[bool, typer.Option("--repair", help="Overwrite sums that do not add up.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --repair: only say what would be written.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
+    output: Output = Form.TABLE,
 ) -> None:
     """Check that a store agrees with itself; exit code 1 if it does not. Changes nothing unless told to repair.
 
@@ -47,7 +47,7 @@ def audit(
 
                 ledger = opened.load()
                 Replica(ledger, Policy.named("fast")).check_against(ledger)
-        if json:
+        if output is Form.JSON:
             print_json(report)
         else:
             counted = f"revision {report.revision:,}: {report.machines:,} machines, {report.tenants:,} tenants, "
@@ -65,4 +65,4 @@ def audit(
     finally:
         opened.close()
     if not report.clean:
-        raise typer.Exit(FOUND)
+        raise typer.Exit(Exit.FOUND)

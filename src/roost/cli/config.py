@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from roost.cli.output import console, print_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from roost.cli.output import Form, Output, console, print_json, print_table
 
 app = typer.Typer(help="See which settings are in force and why, and check a file of settings.", no_args_is_help=True)
-
-
-class Form(StrEnum):
-    """How settings are printed."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 class Described(StrEnum):
@@ -39,7 +29,7 @@ def show(
     assign: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Try an override; may be repeated.")
     ] = None,
-    output: Annotated[Form, typer.Option("--output", "-o", help="For people, or for programs.")] = Form.TABLE,
+    output: Output = Form.TABLE,
 ) -> None:
     """Every setting, its value, and where that comes from. Secrets are shown as ***.
 
@@ -59,7 +49,7 @@ def show(
     if output is Form.JSON:
         print_json([{"name": name, "value": value, "from": loaded.sources[name]} for name, value in found.items()])
         return
-    _print_table(
+    print_table(
         ("setting", "value", "from"), ((name, _plain(value), loaded.sources[name]) for name, value in found.items())
     )
 
@@ -84,7 +74,7 @@ def describe(
     elif output is Described.TOML:
         console().out(to_toml(), end="", highlight=False)
     else:
-        _print_table(
+        print_table(
             ("setting", "default", "what it means"),
             ((s.name, f"{_plain(s.default)} {s.unit}", f"{s.sentence}\n{s.environment}") for s in settings()),
         )
@@ -116,15 +106,3 @@ def _assignment(text: str) -> tuple[str, str]:
 def _plain(value: object) -> str:
     """As it would be written in the environment."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in headings:
-        table.add_column(heading, overflow="fold", no_wrap=heading == "setting")
-    for row in rows:
-        table.add_row(*map(Text, row))  # a value is no markup
-    console().print(table)

@@ -1,28 +1,82 @@
-"""`roost explain`: why a past request was decided as it was."""
+"""`roost explain`: why a request was decided as it was, or would be now."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.output import STORE, console, print_json
+from roost.cli.options import ConstraintOptions, Service, StoreOption, VMs, Which, flat
+from roost.cli.output import Form, Output, print_json, say
+
+if TYPE_CHECKING:
+    from roost.agent.decision import Decision
+    from roost.store.contract import Decided
+
+TENANT = "somebody"  # who asks, if nobody is named
+Tenant = Annotated[str, typer.Option("--tenant", help="Whose VMs; one that exists brings its VMs and constraints.")]
+PolicyOption = Annotated[
+    str, typer.Option("--policy", help="With --store: the policy it was decided by, if Roost does not come with it.")
+]
 
 
+@flat
 def explain(
-    store: Annotated[str, typer.Argument(help=STORE)],
-    key: Annotated[str, typer.Argument(help="The key of the request.")],
-    why_not: Annotated[str, typer.Option(help="Explain instead why this machine did not get it.")] = "",
-    vm: Annotated[int | None, typer.Option(help="Which VM of the request, from 0 (with --why-not).", min=0)] = None,
-    policy: Annotated[str, typer.Option(help="The policy it was decided by, if it does not come with Roost.")] = "",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
+    vms: VMs,
+    constraints: ConstraintOptions,
+    service: Service,
+    key: Annotated[str, typer.Argument(help="The key of a past request.", metavar="[KEY]", show_default=False)] = "",
+    tenant: Tenant = TENANT,
+    which: Which = None,
+    store: StoreOption = None,
+    policy: PolicyOption = "",
+    output: Output = Form.TABLE,
 ) -> None:
-    """Rebuild the zone as the agent saw it when it decided a request, and explain the decision.
+    """Why a request was placed as it was, or not at all; or how it would be decided now.
+
+    A past decision is explained on the zone as the agent saw it. With --store this needs no service.
 
     \b
-      roost explain zone.db k1
-      roost explain zone.db k1 --why-not c000-r00-m00
+      roost explain 6605c956f5d04bcf13cc68f25
+      roost explain --vm D2=3 --tenant web --min-fault-domains 3
+      roost explain --store zone.db k1
     """
+    wishes = vms.wishes()
+    if bool(key) == bool(wishes):
+        raise typer.BadParameter("give the key of a past request, or --vm for one that might come", param_hint="KEY")
+    if store is not None:
+        if wishes:
+            raise typer.BadParameter("explains past requests only; for --vm ask a service", param_hint="--store")
+        explain_offline(store, key, policy, output)
+        return
+    with service.open() as client:
+        if wishes:
+            wanted = constraints.chosen()
+            found = client.explain(tenant, wishes, wanted if wanted.named else None, vm=which)
+        else:
+            found = client.explain_decision(key)
+    if output is Form.JSON:
+        print_json(found)
+    else:
+        say(found.text)
+
+
+def explain_offline(store: str, key: str, policy: str, output: Form) -> None:
+    """The decision on a key, from a store alone."""
+    decision, decided = recalled(store, key, policy)
+    found = decision.explanation
+    if output is Form.JSON:
+        print_json({"decision": decided, "explanation": found})
+        return
+    say(str(found))
+    record = decided.record
+    by = f"{record.agent or 'nobody'}, round {record.round}, policy {record.policy}"
+    cost = f"waited {record.waited_us:,} µs, decided in {record.decided_us:,} µs"
+    say(f"{decided.outcome} by {by}; {record.retries} retries, {cost}")
+
+
+def recalled(store: str, key: str, policy: str) -> tuple[Decision, Decided]:
+    """A past decision, as a store has it."""
     from roost.agent.past import recall
     from roost.wiring import find_policy, open_store, recorded_policy
 
@@ -33,13 +87,5 @@ def explain(
         decided = opened.decided(key)
     finally:
         opened.close()
-    found = decision.why_not(why_not, vm) if why_not else decision.explanation
-    if json:
-        print_json({"decision": decided, "why_not" if why_not else "explanation": found})
-        return
-    console().print(str(found), markup=False, highlight=False, soft_wrap=True)
     assert decided is not None
-    record = decided.record
-    by = f"{record.agent or 'nobody'}, round {record.round}, policy {record.policy}"
-    cost = f"waited {record.waited_us:,} µs, decided in {record.decided_us:,} µs"
-    console().print(f"{decided.outcome} by {by}; {record.retries} retries, {cost}", markup=False, highlight=False)
+    return decision, decided

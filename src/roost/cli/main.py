@@ -4,41 +4,72 @@ import sys
 
 import typer
 
-from roost.cli import audit, bench, config, demo, explain, policy, serve, store, worker, zone
-from roost.cli.output import errors
+from roost.cli import (
+    audit,
+    bench,
+    capacity,
+    changes,
+    cluster,
+    config,
+    decisions,
+    demo,
+    explain,
+    machine,
+    policy,
+    serve,
+    store,
+    tenant,
+    token,
+    vm,
+    why_not,
+    worker,
+    zone,
+)
+from roost.cli.exits import Exit, complain
 from roost.model.errors import RoostError
 
-BAD_INPUT, INTERRUPTED = 2, 130
+SERVE, USE, OPERATE, MEASURE = "Serve", "Use", "Operate", "Measure"
 
 app = typer.Typer(
     name="roost",
     help="Place virtual machines on the machines of a zone, by rules people can read, and explain every decision.",
-    epilog="Start with:  roost demo",
+    epilog="Start with:  roost demo,  or  roost serve  and in another window  roost tenant create web --vm D2",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
 )
-app.command("serve")(serve.serve)
-app.command("demo")(demo.demo)
-app.command("worker")(worker.worker)
-app.command("explain")(explain.explain)
-app.command("audit")(audit.audit)
-app.add_typer(bench.app, name="bench")
-app.add_typer(config.app, name="config")
-app.add_typer(policy.app, name="policy")
-app.add_typer(store.app, name="store")
-app.add_typer(zone.app, name="zone")
+app.command("serve", rich_help_panel=SERVE)(serve.serve)
+app.add_typer(token.app, name="token", rich_help_panel=SERVE)
+app.add_typer(config.app, name="config", rich_help_panel=SERVE)
+app.add_typer(store.app, name="store", rich_help_panel=SERVE)
+app.command("worker", rich_help_panel=SERVE)(worker.worker)
+
+app.add_typer(tenant.app, name="tenant", rich_help_panel=USE)
+app.add_typer(vm.app, name="vm", rich_help_panel=USE)
+app.command("capacity", rich_help_panel=USE)(capacity.capacity)
+app.command("explain", rich_help_panel=USE)(explain.explain)
+app.command("why-not", rich_help_panel=USE)(why_not.why_not)
+
+app.add_typer(machine.app, name="machine", rich_help_panel=OPERATE)
+app.add_typer(cluster.app, name="cluster", rich_help_panel=OPERATE)
+app.add_typer(policy.app, name="policy", rich_help_panel=OPERATE)
+app.add_typer(zone.app, name="zone", rich_help_panel=OPERATE)
+app.command("changes", rich_help_panel=OPERATE)(changes.changes)
+app.command("decisions", rich_help_panel=OPERATE)(decisions.decisions)
+app.command("audit", rich_help_panel=OPERATE)(audit.audit)
+
+app.command("demo", rich_help_panel=MEASURE)(demo.demo)
+app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
 
 
 def main() -> None:
-    """Run a command; a mistake in the input ends with a sentence and exit code 2, never with a traceback."""
+    """Run a command; what goes wrong ends with a sentence and an exit code (see exits.py), never with a traceback."""
     try:
         app()
     except RoostError as error:
-        errors().print(f"error: {error}", style="bold red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(BAD_INPUT)
+        sys.exit(complain(error))
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(Exit.INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()
         sys.exit(0)

@@ -1,15 +1,35 @@
-"""What commands share for talking to people: consoles, progress."""
+"""What commands share for talking to people and programs: consoles, tables, JSON, progress, what they read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+T = TypeVar("T")
 STORE = "Where the store is: a file (SQLite) or postgresql://…"
+WIDE = 1_000  # columns, where nobody looks at a terminal: a name that is cut off is of no use
+
+
+class Form(StrEnum):
+    """How answers are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Output = Annotated[Form, typer.Option("--output", "-o", help="For people, or for programs.")]
 
 
 def console() -> Console:
@@ -26,11 +46,87 @@ def errors() -> Console:
     return Console(stderr=True)
 
 
+def say(text: str) -> None:
+    """A line for people, as it is."""
+    console().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def advise(text: str) -> None:
+    """A line beside the answer."""
+    errors().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def print_json(value: object) -> None:
     """For programs: unstyled, whatever the terminal."""
     import msgspec
 
     print(msgspec.json.format(msgspec.json.encode(value)).decode())  # noqa: T201
+
+
+def print_json_line(value: object) -> None:
+    """For programs that read while more is to come: a line for each value."""
+    import msgspec
+
+    print(msgspec.json.encode(value).decode(), flush=True)  # noqa: T201
+
+
+def print_table(headings: Iterable[str], rows: Iterable[Iterable[object]], *, title: str = "") -> None:
+    """A table; numbers stand to the right."""
+    from rich.table import Table
+    from rich.text import Text
+
+    found = [list(row) for row in rows]
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title=title or None, title_justify="left")
+    for i, heading in enumerate(headings):
+        number = bool(found) and isinstance(found[0][i], int | float)
+        table.add_column(heading, overflow="fold", no_wrap=i == 0, justify="right" if number else "left")
+    for row in found:
+        table.add_row(*(Text(cell(value)) for value in row))  # a value is no markup
+    out = console()
+    out.print(table, width=None if out.is_terminal else WIDE)
+
+
+def print_facts(facts: Mapping[str, object]) -> None:
+    """What there is to say about one thing, a line each."""
+    width = max(map(len, facts)) + 2
+    for name, value in facts.items():
+        say(f"{name:<{width}}{cell(value)}")
+
+
+def cell(value: object) -> str:
+    """A value as people read it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return f"{value:,}"
+    return "" if value is None else str(value)
+
+
+def when(seconds: float) -> str:
+    """A time, as it is here."""
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if seconds else ""
+
+
+def read_input(file: str) -> bytes:
+    """What is in a file, or, for `-`, what comes in."""
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except FileNotFoundError:
+        raise InvalidInput(file, "no such file") from None
+    except OSError as error:
+        raise InvalidInput(file, f"cannot be read: {error.strerror}") from None
+
+
+def decode(text: bytes | Any, kind: type[T], where: str) -> T:
+    """JSON as a checked value; `text` may be read already."""
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text, type=kind) if isinstance(text, bytes) else msgspec.convert(text, kind)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(where, str(error)) from None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`roost policy`: which policies and rules there are, and whether a policy file is right."""
+"""`roost policy`: which policies and rules there are, whether a policy file is right, and which policies decide."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.output import console, errors
+from roost.cli.options import DryRun, Key, Service, flat
+from roost.cli.output import Form, Output, console, errors, print_facts, print_json, print_table, read_input, say, when
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-app = typer.Typer(help="Look at policies and rules, and check a policy file.", no_args_is_help=True)
+app = typer.Typer(
+    help="Look at policies and rules, check a policy file; keep policies at the service and say which decide.",
+    no_args_is_help=True,
+)
+
+HERE, THERE = "Here, without a service", "At the service"
+Name = Annotated[str, typer.Argument(help="The policy.", metavar="NAME")]
 
 
-@app.command("list")
+@app.command("list", rich_help_panel=HERE)
 def list_policies() -> None:
     """The policies that come with Roost."""
     from rich.table import Table
@@ -28,7 +35,7 @@ def list_policies() -> None:
     console().print(table)
 
 
-@app.command()
+@app.command(rich_help_panel=HERE)
 def show(policy: Annotated[str, typer.Argument(help="A shipped policy or a file.")] = "default") -> None:
     """The rules of a policy, in order, with what each of them says."""
     from roost.wiring import find_policy
@@ -57,7 +64,7 @@ def show(policy: Annotated[str, typer.Argument(help="A shipped policy or a file.
         out.print(table)
 
 
-@app.command()
+@app.command(rich_help_panel=HERE)
 def rules() -> None:
     """Every rule that comes with Roost."""
     from roost.rules.policy import shipped_rules
@@ -83,7 +90,7 @@ def _listing(title: str) -> Table:
     return table
 
 
-@app.command()
+@app.command(rich_help_panel=HERE)
 def check(
     policy: Annotated[str, typer.Argument(help="A policy file.")],
     zone: Annotated[str, typer.Option(help="A zone file, or synthetic:SIZE, to compile it for.")] = "synthetic:1000",
@@ -101,3 +108,154 @@ def check(
     with errors().status("Compiling …"):
         Allocator(find_zone(zone), chosen)
     console().print(f"{policy} is fine: {chosen.name}, version {chosen.version}", highlight=False)
+
+
+# ------------------------------------------------------------------------------------------------------ at the service
+
+
+@app.command(rich_help_panel=THERE)
+@flat
+def available(service: Service, output: Output = Form.TABLE) -> None:
+    """Every policy that the service can decide by, and for which share of the tenants it does."""
+    with service.open() as client:
+        found = client.list_policies().items
+    if output is Form.JSON:
+        print_json(found)
+        return
+    print_table(
+        ("policy", "version", "digest", "decides", "from", "what it is for"),
+        (
+            (p.name, str(p.version), p.digest, f"{p.share:.0%}" if p.share else "", "Roost" if p.shipped else "you",
+             p.description)
+            for p in found
+        ),
+    )  # fmt: skip
+
+
+@app.command(rich_help_panel=THERE)
+@flat
+def text(name: Name, service: Service) -> None:
+    """A policy of the service, as YAML.
+
+    \b
+      roost policy text dense > my-policy.yaml
+    """
+    with service.open() as client:
+        console().out(client.get_policy(name).text, end="", highlight=False)
+
+
+@app.command(rich_help_panel=THERE)
+@flat
+def put(
+    file: Annotated[str, typer.Argument(help="A policy file, or - for the input.", metavar="FILE")],
+    service: Service,
+    key: Key = "",
+    dry_run: DryRun = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Keep a policy at the service, under its name. It decides nothing until it is activated.
+
+    The service reads it, compiles it and tries it out first; a mistake is told with its line.
+
+    \b
+      roost policy put my-policy.yaml --dry-run
+      roost policy put my-policy.yaml
+    """
+    from roost.model.errors import InvalidInput
+
+    try:
+        words = read_input(file).decode()
+    except UnicodeDecodeError:
+        raise InvalidInput(file, "is no text", "give a policy file") from None
+    with service.open() as client:
+        found = client.validate_policy(words)  # it knows its own name
+        if not dry_run:
+            found = client.put_policy(found.name, words, key=key)
+    if output is Form.JSON:
+        print_json(found)
+    else:
+        done = "is fine" if dry_run else "is kept"
+        say(f"{found.name}, version {found.version}, digest {found.digest}, {done}: {found.rules} rules")
+
+
+@app.command(rich_help_panel=THERE)
+@flat
+def activate(
+    name: Name,
+    service: Service,
+    against: Annotated[str, typer.Option("--against", help="Compare it with another policy.")] = "",
+    share: Annotated[
+        float, typer.Option("--share", help="Of the tenants, that the other one decides for.", min=0, max=1)
+    ] = 0.0,
+    key: Key = "",
+    dry_run: DryRun = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Let a policy decide from now on. With --against, another one decides for a share of the tenants.
+
+    \b
+      roost policy activate dense
+      roost policy activate default --against dense --share 0.1
+      roost policy results
+    """
+    with service.open() as client:
+        found = client.activate_policy(name, against=against, share=share, key=key, dry_run=dry_run)
+    if output is Form.JSON:
+        print_json(found)
+    else:
+        also = f", {found.against} for {found.share:.0%} of the tenants" if found.against else ""
+        say(f"{found.policy} {'would decide' if dry_run else 'decides'}{also}")
+
+
+@app.command(rich_help_panel=THERE)
+@flat
+def active(service: Service, output: Output = Form.TABLE) -> None:
+    """Which policy decides, and which one it is compared with."""
+    with service.open() as client:
+        found = client.active_policy()
+    if output is Form.JSON:
+        print_json(found)
+        return
+    other = f"{found.against} {found.against_digest}, for {found.share:.0%} of the tenants" if found.against else "none"
+    print_facts(
+        {
+            "policy": f"{found.policy} {found.digest}",
+            "compared with": other,
+            "since": when(found.since) or "the service started",
+        }
+    )
+
+
+@app.command(rich_help_panel=THERE)
+@flat
+def results(
+    service: Service,
+    hours: Annotated[
+        float | None, typer.Option("--hours", help="Of the last so many hours; else since the last activation.", min=0)
+    ] = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """What each policy did, side by side."""
+    import time
+
+    with service.open() as client:
+        found = client.policy_results(since=None if hours is None else time.time() - hours * 3_600)
+    if output is Form.JSON:
+        print_json(found)
+        return
+    print_table(
+        ("policy", "digest", "requests", "declined", "VMs", "retries", "mean µs", "p99 µs"),
+        (
+            (r.policy, r.digest, r.requests, r.declined, r.vms, r.retries, round(r.mean_decided_us), r.p99_decided_us)
+            for r in found.results
+        ),
+    )
+
+
+@app.command(rich_help_panel=THERE)
+@flat
+def delete(name: Name, service: Service, key: Key = "") -> None:
+    """Forget a policy. One that is active goes on deciding; decisions that it made can still be explained."""
+    with service.open() as client:
+        client.delete_policy(name, key=key)
+    say(f"forgot {name}")

@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from roost.cli.output import STORE, console, print_json
+from roost.cli.output import STORE, Form, Output, console, print_facts, print_json
 
 app = typer.Typer(help="Make a store, look at it, keep its feed short.", no_args_is_help=True)
 
 Address = Annotated[str, typer.Argument(help=STORE)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
 
 
 @app.command()
@@ -35,7 +34,7 @@ def create(
 
 
 @app.command()
-def status(store: Address, json: AsJson = False) -> None:
+def status(store: Address, output: Output = Form.TABLE) -> None:
     """What a store holds: machines, tenants, VMs, and how far its feed goes."""
     from roost.wiring import open_store
 
@@ -51,12 +50,10 @@ def status(store: Address, json: AsJson = False) -> None:
         "tenants": len(ledger.tenants),
         "vms": len(ledger.vms),
     }
-    if json:
+    if output is Form.JSON:
         print_json(found)
-        return
-    for name, value in found.items():
-        shown = f"{value:,}" if isinstance(value, int) else value
-        console().print(f"{name.replace('_', ' '):<18} {shown}", highlight=False)
+    else:
+        print_facts({name.replace("_", " "): value for name, value in found.items()})
 
 
 @app.command()

@@ -1,0 +1,87 @@
+"""`roost changes`: the audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from roost.cli.options import PAGE, Service, flat
+from roost.cli.output import Form, Output, print_json_line, say, when
+
+if TYPE_CHECKING:
+    from roost.client import Client
+    from roost.wire import ChangeView
+
+NAMED = 3  # VMs and machines of one change that are named
+
+
+@flat
+def changes(
+    service: Service,
+    since: Annotated[
+        int | None, typer.Option("--since", help="After this revision, all of them.", metavar="REVISION", min=0)
+    ] = None,
+    last: Annotated[int, typer.Option("--last", help="Without --since: the last so many.", min=0)] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as more happens, until interrupted.")] = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """What was changed: revision, when, by whom, what. Every write is here. JSON comes as a line for each change.
+
+    \b
+      roost changes
+      roost changes --since 0
+      roost changes --follow -o json
+    """
+    with service.open() as client:
+        start = since if since is not None else max(0, _latest(client) - last)
+        for change in client.changes(start) if follow else _listed(client, start):
+            if output is Form.JSON:
+                print_json_line(change)
+            else:
+                say(f"{change.revision:>8}  {when(change.at):<19}  {change.by or '-':<12}  {'; '.join(_words(change))}")
+
+
+def _latest(client: Client) -> int:
+    """The last revision; for a token that may not see the zone, the beginning."""
+    from roost.client import ServiceProblem
+
+    try:
+        return client.get_zone().revision
+    except ServiceProblem as problem:
+        if problem.code != "roost.forbidden":
+            raise
+        return 0
+
+
+def _listed(client: Client, since: int) -> Iterator[ChangeView]:
+    while True:
+        page = client.list_changes(since=since, limit=PAGE)
+        yield from page.items
+        if page.revision == since:
+            return
+        since = page.revision
+
+
+def _words(change: ChangeView) -> Iterator[str]:
+    """What a change was."""
+    if change.placed:
+        yield f"placed {_some([f'{p.vm} on {p.machine}' for p in change.placed])}"
+    if change.released:
+        yield f"released {_some([f'{p.vm} from {p.machine}' for p in change.released])}"
+    for each in change.machines:
+        yield f"{each['machine']}: {each['field']} {each['before']} → {each['after']}"
+    for each in change.clusters:
+        yield f"{each['cluster']}: {'quarantined' if each['after'] else 'no longer quarantined'}"
+    if change.added:
+        yield f"added {_some(change.added)}"
+    if change.removed:
+        yield f"removed {_some(change.removed)}"
+    for entry in change.registered:
+        yield f"set {entry}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more

@@ -1,0 +1,40 @@
+"""`roost decisions`: what was decided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roost.cli.options import Paging, Service, flat
+from roost.cli.output import Form, Output, print_json, print_table, when
+
+if TYPE_CHECKING:
+    from roost.wire import DecisionView
+
+
+@flat
+def decisions(paging: Paging, service: Service, output: Output = Form.TABLE) -> None:
+    """What was decided, latest first: every write, and every request that found no room.
+
+    \b
+      roost decisions --limit 10
+      roost explain KEY                why one of them was decided so
+    """
+    with service.open() as client:
+        found = paging.of(client.decisions(limit=paging.page))
+    if output is Form.JSON:
+        print_json(found)
+        return
+    print_table(
+        ("key", "when", "outcome", "by", "what", "policy", "retries", "decided in µs"),
+        ((d.key, when(d.at), d.outcome, d.by, _what(d), d.policy, d.retries, d.decided_us) for d in found),
+    )
+
+
+def _what(decision: DecisionView) -> str:
+    """The operation in a few words."""
+    what = decision.what
+    kind = str(what.get("do", "")).replace("_", " ")
+    if isinstance(request := what.get("request"), dict):
+        return f"{kind} {len(request.get('vms', ()))} VMs of {request.get('tenant', '')}"
+    named = (str(what[name]) for name in ("tenant", "machine", "cluster", "kind", "name") if what.get(name))
+    return " ".join((kind, *named))

@@ -1,0 +1,196 @@
+"""Options that several commands take, in groups: a parameter that is such a group stands for all of its options.
+
+@app.command()
+@flat
+def show(name: str, service: Service) -> None: ...      # NAME --url --token --config
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from roost.cli.output import STORE, advise
+from roost.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from roost.client import Client, Constraints, VMWish
+
+T = TypeVar("T")
+PAGE = 1_000  # the most that is asked for at once
+SERVICE, VMS, CONSTRAINTS = "Where the service is", "What the VMs ask for", "What the tenant asks of its VMs together"
+
+
+def flat(command: Callable[..., None]) -> Callable[..., None]:
+    """A command as Typer wants it: the options of groups spelled out."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind) and isinstance(kind, type)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name not in groups:
+            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        own = get_type_hints(groups[name], include_extras=True)
+        parameters += [
+            inspect.Parameter(
+                each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=own[each.name]
+            )
+            for each in fields(groups[name])
+        ]
+
+    def run(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
+        command(**given)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer looks at
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _about(panel: str, *names: str, **more: Any) -> Any:
+    """An option that is shown with others like it."""
+    return typer.Option(*names, rich_help_panel=panel, **more)
+
+
+@dataclass(frozen=True)
+class Service:
+    """Where the service is."""
+
+    url: Annotated[str | None, _about(SERVICE, "--url", help="http://127.0.0.1:7117 unless set; or ROOST_URL.")] = None
+    token: Annotated[str | None, _about(SERVICE, "--token", help="The token to show; or ROOST_TOKEN.")] = None
+    config: Annotated[Path | None, _about(SERVICE, "--config", help="A settings file; its section client.")] = None
+
+    def open(self) -> Client:
+        """A client."""
+        import os
+
+        from roost.client import Client
+        from roost.settings import load
+
+        given = {"client.url": self.url, "client.token": self.token}
+        return Client.from_settings(load(self.config, os.environ, given).settings.client)
+
+
+StoreOption = Annotated[str | None, typer.Option("--store", help=f"Work without a service. {STORE}")]
+Key = Annotated[str, typer.Option("--key", help="The same key is never done twice; made up if empty.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would come of it.")]
+IfMatch = Annotated[
+    int | None, typer.Option("--if-match", help="Refuse unless it has this generation still.", metavar="GENERATION")
+]
+Which = Annotated[int | None, typer.Option("--which", help="Which VM of the request, from 0.", min=0)]
+
+
+@dataclass(frozen=True)
+class VMs:
+    """VMs that are wanted."""
+
+    vm: Annotated[
+        list[str] | None, typer.Option("--vm", help="A VM type, or so many of it; repeatable.", metavar="TYPE[=COUNT]")
+    ] = None
+    priority: Annotated[str, _about(VMS, "--priority", help="A priority band of the zone.")] = ""
+    datacenter: Annotated[str, _about(VMS, "--datacenter", help="Only there.")] = ""
+    cluster: Annotated[str, _about(VMS, "--cluster", help="Only there.")] = ""
+    generation: Annotated[str, _about(VMS, "--generation", help="Only on hardware of this generation.")] = ""
+    isolated: Annotated[bool, _about(VMS, "--isolated", help="No VM of another tenant on their machines.")] = False
+    requires: Annotated[
+        list[str] | None, _about(VMS, "--requires", help="A hardware feature; repeatable.", metavar="FEATURE")
+    ] = None
+    colocation: Annotated[str, _about(VMS, "--colocation", help="An anti-colocation class of the zone.")] = ""
+
+    def wishes(self) -> list[VMWish]:
+        """As the service understands it."""
+        from roost.client import VMWish
+
+        found = []
+        for each in self.vm or ():
+            name, _, number = each.partition("=")
+            if not name or (number and not (number.isascii() and number.isdigit() and int(number) > 0)):
+                raise InvalidInput("--vm", f"is {each!r}", "write D2, or D2=3 for three of them")
+            found.append(
+                VMWish(
+                    type=name,
+                    count=int(number or 1),
+                    priority=self.priority,
+                    isolated=self.isolated,
+                    colocation=self.colocation,
+                    requires=tuple(self.requires or ()),
+                    datacenter=self.datacenter,
+                    cluster=self.cluster,
+                    generation=self.generation,
+                )
+            )
+        return found
+
+
+class Near(StrEnum):
+    """What VMs can be kept together in."""
+
+    NOTHING = ""
+    RACK = "rack"
+    CLUSTER = "cluster"
+    DATACENTER = "datacenter"
+
+
+@dataclass(frozen=True)
+class ConstraintOptions:
+    """What a tenant asks of its VMs together; 0 or empty: nothing."""
+
+    min_fault_domains: Annotated[
+        int, _about(CONSTRAINTS, "--min-fault-domains", help="Racks to spread over, at least.", min=0)
+    ] = 0
+    max_fault_domains: Annotated[
+        int, _about(CONSTRAINTS, "--max-fault-domains", help="Racks to spread over, at most.", min=0)
+    ] = 0
+    fault_domain_skew: Annotated[
+        int, _about(CONSTRAINTS, "--fault-domain-skew", help="VMs a rack may have above another.", min=0)
+    ] = 0
+    min_update_domains: Annotated[
+        int, _about(CONSTRAINTS, "--min-update-domains", help="Update domains, at least.", min=0)
+    ] = 0
+    update_domain_skew: Annotated[
+        int, _about(CONSTRAINTS, "--update-domain-skew", help="VMs one may have above another.", min=0)
+    ] = 0
+    max_per_machine: Annotated[
+        int, _about(CONSTRAINTS, "--max-per-machine", help="VMs on one machine, at most.", min=0)
+    ] = 0
+    max_per_rack: Annotated[int, _about(CONSTRAINTS, "--max-per-rack", help="VMs in one rack, at most.", min=0)] = 0
+    colocate: Annotated[Near, _about(CONSTRAINTS, "--colocate", help="Keep all in one.", show_default=False)] = (
+        Near.NOTHING
+    )
+
+    def chosen(self) -> Constraints:
+        """As the service understands it."""
+        from roost.client import Constraints
+
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        return Constraints(**{**given, "colocate": str(self.colocate)})
+
+
+@dataclass(frozen=True)
+class Paging:
+    """How much of a list."""
+
+    limit: Annotated[int, typer.Option("--limit", help="Show so many.", min=1)] = 100
+    every: Annotated[bool, typer.Option("--all", help="Show all of them.")] = False
+
+    @property
+    def page(self) -> int:
+        """How much to ask for at once."""
+        return PAGE if self.every else min(self.limit + 1, PAGE)
+
+    def of(self, items: Iterable[T]) -> Sequence[T]:
+        """As many as are wanted; says so if there are more."""
+        found = list(items) if self.every else list(islice(items, self.limit + 1))
+        if not self.every and len(found) > self.limit:
+            advise(f"there are more than {self.limit:,}; see them with --limit or --all")
+            return found[: self.limit]
+        return found

@@ -1,0 +1,250 @@
+"""`roost tenant`: tenants and their VMs, through the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from roost.cli.exits import Exit, exit_of
+from roost.cli.options import ConstraintOptions, DryRun, IfMatch, Key, Paging, Service, VMs, flat
+from roost.cli.output import Form, Output, advise, decode, print_facts, print_json, print_table, read_input, say
+from roost.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from roost.wire import BatchItem, BatchResult, Done, Placed, VMWish
+
+app = typer.Typer(help="Create tenants, scale them, look at them, delete them.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The tenant's name.", metavar="NAME")]
+
+
+@app.command()
+@flat
+def create(
+    vms: VMs,
+    constraints: ConstraintOptions,
+    service: Service,
+    name: Annotated[str, typer.Argument(help="What it is to be called.", metavar="NAME")] = "",
+    file: Annotated[str, typer.Option("--file", help="A request as JSON, or - for the input, instead.")] = "",
+    key: Key = "",
+    dry_run: DryRun = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Create a tenant with its first VMs: all of them are placed, or none. Exit code 3: there is no room now.
+
+    \b
+      roost tenant create web --vm D2
+      roost tenant create shop --vm D2=2 --vm D4=3 --min-fault-domains 3 --max-per-machine 1
+      roost tenant create batch --vm A2=40 --priority spot --dry-run
+      echo '{"tenant": "db", "vms": [{"type": "D4", "count": 2}]}' | roost tenant create --file -
+    """
+    wishes, wanted = vms.wishes(), constraints.chosen()
+    if file:
+        from roost.wire import TenantWish
+
+        if wishes or wanted.named:
+            raise typer.BadParameter("says it all; leave out --vm and constraints", param_hint="--file")
+        wish = decode(read_input(file), TenantWish, file)
+        name, wishes, wanted = name or wish.tenant, list(wish.vms), wish.constraints
+    if not name:
+        raise typer.BadParameter("is missing", param_hint="NAME")
+    _ask_for_vms(wishes)
+    with service.open() as client:
+        _show_placed(client.create_tenant(name, wishes, wanted, key=key, dry_run=dry_run), output)
+
+
+@app.command("scale-out")
+@flat
+def scale_out(
+    name: Name,
+    vms: VMs,
+    service: Service,
+    key: Key = "",
+    if_match: IfMatch = None,
+    dry_run: DryRun = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Place more VMs of a tenant: all of them, or none. Its constraints hold for all of its VMs together.
+
+    \b
+      roost tenant scale-out web --vm D2=2
+      roost tenant scale-out web --vm D4 --key deploy-42
+    """
+    wishes = vms.wishes()
+    _ask_for_vms(wishes)
+    with service.open() as client:
+        _show_placed(client.scale_out(name, wishes, key=key, if_match=if_match, dry_run=dry_run), output)
+
+
+@app.command("scale-in")
+@flat
+def scale_in(
+    name: Name,
+    vm: Annotated[list[str], typer.Argument(help="Whole names: web/0 web/3.", metavar="VM...")],
+    service: Service,
+    key: Key = "",
+    if_match: IfMatch = None,
+    dry_run: DryRun = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Release some VMs of a tenant: all that are named, or none.
+
+    \b
+      roost tenant scale-in web web/0 web/3
+    """
+    with service.open() as client:
+        done = client.scale_in(name, vm, key=key, if_match=if_match, dry_run=dry_run)
+    show_done(done, f"released {', '.join(vm)}", output)
+
+
+@app.command()
+@flat
+def delete(
+    name: Name,
+    service: Service,
+    key: Key = "",
+    if_match: IfMatch = None,
+    dry_run: DryRun = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Release all VMs of a tenant.
+
+    \b
+      roost tenant delete web
+      roost tenant delete web --if-match 2048        only if nobody changed it since
+    """
+    with service.open() as client:
+        done = client.delete_tenant(name, key=key, if_match=if_match, dry_run=dry_run)
+    show_done(done, f"deleted {name}", output)
+
+
+@app.command()
+@flat
+def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
+    """A tenant: its constraints, its generation, its VMs and where they run."""
+    with service.open() as client:
+        found = client.get_tenant(name)
+    if output is Form.JSON:
+        print_json(found)
+        return
+    constraints = ", ".join(f"{name} {value}" for name, value in found.constraints.named.items())
+    print_facts({"tenant": found.tenant, "generation": str(found.generation), "constraints": constraints or "none"})
+    print_table(("vm", "type", "machine", "priority"), ((vm.vm, vm.type, vm.machine, vm.priority) for vm in found.vms))
+
+
+@app.command("list")
+@flat
+def list_tenants(
+    paging: Paging,
+    service: Service,
+    prefix: Annotated[str, typer.Option("--prefix", help="Only names that begin so.")] = "",
+    output: Output = Form.TABLE,
+) -> None:
+    """Tenants by name.
+
+    \b
+      roost tenant list --prefix shop
+      roost tenant list --all -o json
+    """
+    with service.open() as client:
+        found = paging.of(client.tenants(prefix=prefix, limit=paging.page))
+    if output is Form.JSON:
+        print_json(found)
+    else:
+        print_table(("tenant", "VMs", "generation"), ((t.tenant, t.vms, str(t.generation)) for t in found))
+
+
+@app.command()
+@flat
+def batch(
+    file: Annotated[str, typer.Argument(help="A file, or - for the input.", metavar="FILE")],
+    service: Service,
+    at_once: Annotated[int, typer.Option("--at-once", help="Requests in one call.", min=1, max=10_000)] = 500,
+    dry_run: DryRun = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Many requests at once; each is done or not done by itself. Exit code 3 if any of them found no room.
+
+    The file has a request on each line, or a list of them, or {"requests": [...]}. A request creates a tenant, or
+    scales it out. One with a key of its own can be asked for again.
+
+    \b
+      roost tenant batch requests.jsonl
+      echo '{"tenant": "web", "vms": [{"type": "D2"}], "scale_out": true, "key": "k1"}' | roost tenant batch -
+    """
+    items = iter(_requests(read_input(file), file))
+    ended: set[Exit] = set()
+    results: list[BatchResult] = []
+    with service.open() as client:
+        while group := list(islice(items, at_once)):
+            answers = client.batch(group, dry_run=dry_run).results
+            ended |= {exit_of(result.problem.code) for result in answers if result.problem}
+            results += answers
+            if output is Form.TABLE:
+                for item, result in zip(group, answers, strict=True):
+                    say(f"{item.tenant:<24} {_outcome(result)}")
+    failed = sum(result.problem is not None for result in results)
+    if output is Form.JSON:
+        print_json({"results": results, "done": len(results) - failed, "failed": failed})
+    else:
+        advise(f"{len(results) - failed:,} done, {failed:,} failed")
+    if ended:
+        raise typer.Exit(Exit.NO_ROOM if Exit.NO_ROOM in ended else max(ended))
+
+
+def _outcome(result: BatchResult) -> str:
+    if result.problem is not None:
+        return f"{result.problem.code.removeprefix('roost.')}: {result.problem.detail}"
+    assert result.placed is not None
+    return ", ".join(f"{each.vm} on {each.machine}" for each in result.placed.vms)
+
+
+def _requests(text: bytes, where: str) -> Iterator[BatchItem]:
+    """The requests of a batch, however they are written down."""
+    import msgspec
+
+    from roost.wire import Batch, BatchItem
+
+    if text.lstrip().startswith(b"["):
+        yield from decode(text, list[BatchItem], where)
+        return
+    try:
+        whole = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        whole = None  # lines
+    if isinstance(whole, dict) and "requests" in whole:
+        yield from decode(text, Batch, where).requests
+        return
+    for number, line in enumerate(text.split(b"\n"), start=1):
+        if line.strip():
+            yield decode(line, BatchItem, f"{where}:{number}")
+
+
+def _ask_for_vms(wishes: list[VMWish]) -> None:
+    if not wishes:
+        raise InvalidInput("--vm", "is missing", "ask for at least one VM: --vm D2")
+
+
+def _show_placed(placed: Placed, output: Form) -> None:
+    if output is Form.JSON:
+        print_json(placed)
+        return
+    print_table(("vm", "type", "machine"), ((each.vm, each.type, each.machine) for each in placed.vms))
+    if placed.dry_run:
+        advise("nothing was placed: this is what would come of it now")
+    else:
+        done = "was placed before, under the same key" if placed.replayed else f"has generation {placed.generation}"
+        advise(f"{placed.tenant} {done}; why there: roost explain {placed.decision}")
+
+
+def show_done(done: Done, what: str, output: Form) -> None:
+    """Say that something was done, or would be."""
+    if output is Form.JSON:
+        print_json(done)
+    elif done.dry_run:
+        say(f"would have {what}")
+    else:
+        say(what + (" before, under the same key" if done.replayed else ""))

@@ -1,0 +1,172 @@
+"""`roost token`: who may ask the service for what."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from roost.cli.options import Service, StoreOption, flat
+from roost.cli.output import Form, Output, advise, decode, print_json, print_table, say, when
+from roost.model.errors import InvalidInput, UnknownName
+
+if TYPE_CHECKING:
+    from roost.store.contract import Store
+    from roost.wire import NewToken, TokenMade, TokenView
+
+app = typer.Typer(help="Make tokens, list them, revoke them.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="What it is called in the audit trail.", metavar="NAME")]
+DAY = 86_400.0  # seconds
+BY = "roost token"  # who, if it was done without a service
+
+
+class ScopeName(StrEnum):
+    """What a token can allow. All of them allow to read; admin allows everything."""
+
+    READ = "read"
+    ALLOCATE = "allocate"
+    OPERATE = "operate"
+    ADMIN = "admin"
+
+
+@app.command()
+@flat
+def create(
+    name: Name,
+    service: Service,
+    scope: Annotated[list[ScopeName], typer.Option("--scope", help="What it allows; repeatable.")],
+    namespace: Annotated[
+        str, typer.Option("--namespace", help="Bind it to tenants called NS or NS.something.", metavar="NS")
+    ] = "",
+    days: Annotated[float, typer.Option("--days", help="Until it expires; 0: never.", min=0)] = 0.0,
+    store: StoreOption = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Make a token. It is printed alone, and this once. The first one of a zone must have scope admin.
+
+    Before a service listens beyond loopback it needs a token; make the first one on its store while no service runs.
+
+    \b
+      TOKEN=$(roost token create ci --scope allocate --namespace shop --days 90)
+      roost token create admin --scope admin --store roost.db
+      roost token create grafana --scope read
+    """
+    from roost.wire import NewToken
+
+    scopes = [each.value for each in scope]
+    wanted = decode({"name": name, "scopes": scopes, "namespace": namespace, "days": days}, NewToken, "token")
+    if store is not None:
+        made = _make(store, wanted)
+    else:
+        with service.open() as client:
+            made = client.create_token(name, wanted.scopes, namespace=namespace, days=days)
+    if output is Form.JSON:
+        print_json(made)
+    else:
+        say(made.token)
+        until = f" until {when(made.expires)}" if made.expires else ""
+        advise(f"{name} may {', '.join(made.scopes)}{until}. Keep the token now: it is shown this once.")
+        advise("Use it with:  export ROOST_TOKEN=…")
+
+
+@app.command("list")
+@flat
+def list_tokens(service: Service, store: StoreOption = None, output: Output = Form.TABLE) -> None:
+    """All tokens, without their secrets."""
+    if store is not None:
+        found = _list(store)
+    else:
+        with service.open() as client:
+            found = list(client.list_tokens().items)
+    if output is Form.JSON:
+        print_json(found)
+        return
+    print_table(
+        ("name", "scopes", "namespace", "created", "by", "expires"),
+        (
+            (t.name, ", ".join(t.scopes), t.namespace, when(t.created), t.created_by, when(t.expires) or "never")
+            for t in found
+        ),
+    )
+
+
+@app.command()
+@flat
+def revoke(name: Name, service: Service, store: StoreOption = None) -> None:
+    """Revoke a token: from now on it opens nothing."""
+    if store is not None:
+        _revoke(store, name)
+    else:
+        with service.open() as client:
+            client.revoke_token(name)
+    say(f"revoked {name}")
+
+
+# --------------------------------------------------------------------------------------------- without a service
+
+
+@contextmanager
+def _opened(store: str, *, read_only: bool = False) -> Iterator[Store]:
+    from roost.wiring import open_store
+
+    opened = open_store(store, read_only=read_only)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def _make(store: str, wanted: NewToken) -> TokenMade:
+    """As the service does it: see `create_token` in roost.api.routes.operations."""
+    from roost.api.tokens import KIND, new_token
+    from roost.wire import TokenMade
+    from roost.wiring import register
+
+    with _opened(store) as opened:
+        known = opened.registry(KIND)
+        if wanted.name in known:
+            raise InvalidInput("name", f"there is a token {wanted.name}", "revoke it first, or choose another name")
+        if not known and "admin" not in wanted.scopes:
+            raise InvalidInput("--scope", "the first token must have scope admin", "later ones need it to be made")
+        if wanted.namespace and {"operate", "admin"} & set(wanted.scopes):
+            raise InvalidInput("--namespace", "goes with read and allocate only")
+        now = time.time()
+        expires = now + wanted.days * DAY if wanted.days else 0.0
+        token, value = new_token(wanted.name, wanted.scopes, wanted.namespace, now, expires, BY)
+        register(opened, KIND, wanted.name, value, BY)
+    return TokenMade(token=token, name=wanted.name, scopes=wanted.scopes, namespace=wanted.namespace, expires=expires)
+
+
+def _list(store: str) -> list[TokenView]:
+    from roost.api.tokens import KIND, TokenBook
+    from roost.wire import TokenView
+
+    with _opened(store, read_only=True) as opened:
+        book = TokenBook(opened.registry(KIND))
+    return [
+        TokenView(
+            name=name,
+            scopes=token.scopes,
+            namespace=token.namespace,
+            created=token.created,
+            expires=token.expires,
+            created_by=token.created_by,
+        )
+        for name, token in sorted(book.tokens.items())
+    ]
+
+
+def _revoke(store: str, name: str) -> None:
+    from roost.api.tokens import KIND
+    from roost.wiring import register
+
+    with _opened(store) as opened:
+        known = opened.registry(KIND)
+        if name not in known:
+            raise UnknownName("name", "token", name, known)
+        register(opened, KIND, name, None, BY)

@@ -1,0 +1,74 @@
+"""`roost vm`: VMs one by one, through the service."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from roost.cli.options import DryRun, Key, Paging, Service, flat
+from roost.cli.output import Form, Output, print_facts, print_json, print_table
+from roost.cli.tenant import show_done
+
+app = typer.Typer(help="Look at VMs, and delete single ones.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="Its whole name: web/0.", metavar="TENANT/NAME")]
+
+
+@app.command("list")
+@flat
+def list_vms(
+    paging: Paging,
+    service: Service,
+    tenant: Annotated[str, typer.Option("--tenant", help="Only this one's.")] = "",
+    machine: Annotated[str, typer.Option("--machine", help="Only those on this one.")] = "",
+    output: Output = Form.TABLE,
+) -> None:
+    """VMs by name.
+
+    \b
+      roost vm list --tenant web
+      roost vm list --machine c000-r00-m00 -o json
+    """
+    with service.open() as client:
+        found = paging.of(client.vms(tenant=tenant, machine=machine, limit=paging.page))
+    if output is Form.JSON:
+        print_json(found)
+    else:
+        print_table(
+            ("vm", "tenant", "type", "machine", "priority"),
+            ((vm.vm, vm.tenant, vm.type, vm.machine, vm.priority) for vm in found),
+        )
+
+
+@app.command()
+@flat
+def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
+    """Where a VM runs, and what it is."""
+    with service.open() as client:
+        found = client.get_vm(name)
+    if output is Form.JSON:
+        print_json(found)
+    else:
+        print_facts(
+            {
+                "vm": found.vm,
+                "tenant": found.tenant,
+                "type": found.type,
+                "machine": found.machine,
+                "priority": found.priority or "the highest",
+            }
+        )
+
+
+@app.command()
+@flat
+def delete(name: Name, service: Service, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE) -> None:
+    """Release one VM.
+
+    \b
+      roost vm delete web/0
+    """
+    with service.open() as client:
+        done = client.delete_vm(name, key=key, dry_run=dry_run)
+    show_done(done, f"released {name}", output)
