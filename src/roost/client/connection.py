@@ -182,7 +182,8 @@ def _seconds(headers: Mapping[str, str]) -> float | None:
 def unreachable(error: httpx.TransportError, where: str, key: str | None = None) -> ServiceUnreachable:
     """What an error of the connection amounts to."""
     what = "no answer in time" if isinstance(error, httpx.TimeoutException) else str(error) or type(error).__name__
-    return ServiceUnreachable(where, what, key or "")
+    sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+    return ServiceUnreachable(where, what, key or "" if sent else "")
 
 
 class Attempts:

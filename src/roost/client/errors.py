@@ -24,7 +24,7 @@ class ServiceProblem(RoostError):
 class ServiceUnreachable(RoostError):
     """No service, a connection that broke, or an answer that is none of Roost's.
 
-    A write may have been done all the same: ask again with the same `key`, and it is not done twice.
+    With a `key`, a write may have been done all the same: ask again with that key, and it is not done twice.
     """
 
     code = "roost.unreachable"
