@@ -207,6 +207,7 @@ class NewMachine(Asked, frozen=True):
     generation: FullName
     update_domain: Annotated[int, Meta(ge=0, le=1_000)] = 0
     features: Annotated[tuple[Word, ...], Meta(max_length=31)] = ()
+    state: MachineState = "ready"
     capacity: Mapping[Word, Amount] = msgspec.field(default_factory=dict)
 
 

@@ -313,7 +313,7 @@ class Client:
             self._free_names.remove(tenant)
         vms = self._vms(rng.randint(1, 5))
         if rng.random() < 0.1:
-            vms = [msgspec.structs.replace(vm, name=f"{tenant}-called-{i}") for i, vm in enumerate(vms)]
+            vms = [msgspec.structs.replace(vm, name=f"{tenant}/called-{i}") for i, vm in enumerate(vms)]
         constraints = rng.choice(WISHES) if len(vms) > 1 and rng.random() < 0.3 else None
         return tenant, PlaceVMs(Request(tenant, vms, constraints))
 

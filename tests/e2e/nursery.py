@@ -78,6 +78,7 @@ def _serve(line: socket.socket, zone: str) -> None:
     """Fork a process for each message that comes with open files; wait for the one that a message without names."""
     import psycopg  # noqa: F401
 
+    import roost.api.workers  # noqa: F401 -- with all of the service
     from roost.agent.operation import PlaceVMs
     from roost.cli.main import main
     from roost.model.request import VM, Request

@@ -194,7 +194,9 @@ async def add_machines(data: NewMachines, scope: Scope, key: Key = None, dry_run
     asking = asking_of(scope)
     asking.service.check_open()
     specs = tuple(_spec(asking, i, machine) for i, machine in enumerate(data.machines))
-    response = await _write(asking, AddMachines(specs), key, dry_run)
+    conditions = {each.name: {"state": int(MachineState[each.state.upper()])} for each in data.machines}
+    unusual = {name: given for name, given in conditions.items() if given["state"] != MachineState.READY}
+    response = await _write(asking, AddMachines(specs, unusual), key, dry_run)
     response.status_code = 200 if dry_run else 201
     return response
 
