@@ -185,7 +185,7 @@ def placed(asking: Asking, tenant: str, ticket: Ticket, *, dry_run: bool = False
         tenant=tenant,
         generation=answer.generation,
         vms=[Placement(vm=p.vm, type=p.type, machine=p.machine) for p in answer.placements],
-        decision=answer.key,
+        decision=asking.decision,
         retries=answer.retries,
         replayed=answer.replayed,
         dry_run=dry_run,
@@ -195,7 +195,7 @@ def placed(asking: Asking, tenant: str, ticket: Ticket, *, dry_run: bool = False
 def done(asking: Asking, ticket: Ticket, *, dry_run: bool = False) -> Response[Done]:
     """A change that was made; raises if it was not."""
     answer = concluded(asking, ticket)
-    body = Done(decision=answer.key, generation=answer.generation, replayed=answer.replayed, dry_run=dry_run)
+    body = Done(decision=asking.decision, generation=answer.generation, replayed=answer.replayed, dry_run=dry_run)
     return Response(body, headers=etag(0 if dry_run else answer.generation))
 
 
@@ -203,7 +203,7 @@ def concluded(asking: Asking, ticket: Ticket) -> Answer:
     """The answer, if it is done; else the refusal is raised."""
     answer = ticket.answer
     assert answer is not None
-    asking.decision = answer.key
+    asking.decision = "" if ticket.dry else answer.key  # of what was only tried out nothing is kept
     if answer.status != "done":
         raise refusal(asking, ticket)
     return answer
@@ -222,7 +222,9 @@ def refusal(asking: Asking, ticket: Ticket) -> Refused:
     if found is None:
         return of_answer(answer)
     seen = explanation_view(found, asking)
-    return of_answer(answer, found.failure, seen.reasons, seen.remedies)
+    refused = of_answer(answer, found.failure, seen.reasons, seen.remedies)
+    refused.decision = asking.decision
+    return refused
 
 
 def explanation_view(found: Explanation, asking: Asking) -> ExplanationView:
