@@ -70,12 +70,12 @@ def _words(change: ChangeView) -> Iterator[str]:
         yield f"placed {_some([f'{p.vm} on {p.machine}' for p in change.placed])}"
     if change.released:
         yield f"released {_some([f'{p.vm} from {p.machine}' for p in change.released])}"
-    for each in change.machines:
-        yield f"{each['machine']}: {each['field']} {each['before']} → {each['after']}"
-    for each in change.clusters:
-        yield f"{each['cluster']}: {'quarantined' if each['after'] else 'no longer quarantined'}"
     if change.added:
         yield f"added {_some(change.added)}"
+    if change.machines:
+        yield _some([f"{m['machine']}: {m['field']} {m['before']} → {m['after']}" for m in change.machines])
+    for each in change.clusters:
+        yield f"{each['cluster']}: {'quarantined' if each['after'] else 'no longer quarantined'}"
     if change.removed:
         yield f"removed {_some(change.removed)}"
     for entry in change.registered:

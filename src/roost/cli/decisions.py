@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 def decisions(paging: Paging, service: Service, output: Output = Form.TABLE) -> None:
     """What was decided, latest first: every write, and every request that found no room.
 
+    JSON has more: the whole request, where its VMs went, the policy, the agent, and how long it took.
+
     \b
       roost decisions --limit 10
       roost explain KEY                why one of them was decided so
@@ -25,8 +27,8 @@ def decisions(paging: Paging, service: Service, output: Output = Form.TABLE) -> 
         print_json(found)
         return
     print_table(
-        ("key", "when", "outcome", "by", "what", "policy", "retries", "decided in µs"),
-        ((d.key, when(d.at), d.outcome, d.by, _what(d), d.policy, d.retries, d.decided_us) for d in found),
+        ("key", "when", "outcome", "by", "what", "retries"),
+        ((d.key, when(d.at), d.outcome, d.by, _what(d), d.retries) for d in found),
     )
 
 

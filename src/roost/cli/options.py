@@ -134,7 +134,6 @@ class VMs:
 class Near(StrEnum):
     """What VMs can be kept together in."""
 
-    NOTHING = ""
     RACK = "rack"
     CLUSTER = "cluster"
     DATACENTER = "datacenter"
@@ -145,34 +144,40 @@ class ConstraintOptions:
     """What a tenant asks of its VMs together; 0 or empty: nothing."""
 
     min_fault_domains: Annotated[
-        int, _about(CONSTRAINTS, "--min-fault-domains", help="Racks to spread over, at least.", min=0)
+        int,
+        _about(CONSTRAINTS, "--min-fault-domains", help="Racks to spread over, at least.", min=0, show_default=False),
     ] = 0
     max_fault_domains: Annotated[
-        int, _about(CONSTRAINTS, "--max-fault-domains", help="Racks to spread over, at most.", min=0)
+        int,
+        _about(CONSTRAINTS, "--max-fault-domains", help="Racks to spread over, at most.", min=0, show_default=False),
     ] = 0
     fault_domain_skew: Annotated[
-        int, _about(CONSTRAINTS, "--fault-domain-skew", help="VMs a rack may have above another.", min=0)
+        int,
+        _about(
+            CONSTRAINTS, "--fault-domain-skew", help="VMs a rack may have above another.", min=0, show_default=False
+        ),
     ] = 0
     min_update_domains: Annotated[
-        int, _about(CONSTRAINTS, "--min-update-domains", help="Update domains, at least.", min=0)
+        int, _about(CONSTRAINTS, "--min-update-domains", help="Update domains, at least.", min=0, show_default=False)
     ] = 0
     update_domain_skew: Annotated[
-        int, _about(CONSTRAINTS, "--update-domain-skew", help="VMs one may have above another.", min=0)
+        int,
+        _about(CONSTRAINTS, "--update-domain-skew", help="VMs one may have above another.", min=0, show_default=False),
     ] = 0
     max_per_machine: Annotated[
-        int, _about(CONSTRAINTS, "--max-per-machine", help="VMs on one machine, at most.", min=0)
+        int, _about(CONSTRAINTS, "--max-per-machine", help="VMs on one machine, at most.", min=0, show_default=False)
     ] = 0
-    max_per_rack: Annotated[int, _about(CONSTRAINTS, "--max-per-rack", help="VMs in one rack, at most.", min=0)] = 0
-    colocate: Annotated[Near, _about(CONSTRAINTS, "--colocate", help="Keep all in one.", show_default=False)] = (
-        Near.NOTHING
-    )
+    max_per_rack: Annotated[
+        int, _about(CONSTRAINTS, "--max-per-rack", help="VMs in one rack, at most.", min=0, show_default=False)
+    ] = 0
+    colocate: Annotated[Near | None, _about(CONSTRAINTS, "--colocate", help="Keep all in one.")] = None
 
     def chosen(self) -> Constraints:
         """As the service understands it."""
         from roost.client import Constraints
 
         given = {each.name: getattr(self, each.name) for each in fields(self)}
-        return Constraints(**{**given, "colocate": str(self.colocate)})
+        return Constraints(**{**given, "colocate": str(self.colocate or "")})
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -72,6 +73,7 @@ def print_json_line(value: object) -> None:
 
 def print_table(headings: Iterable[str], rows: Iterable[Iterable[object]], *, title: str = "") -> None:
     """A table; numbers stand to the right."""
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -82,8 +84,8 @@ def print_table(headings: Iterable[str], rows: Iterable[Iterable[object]], *, ti
         table.add_column(heading, overflow="fold", no_wrap=i == 0, justify="right" if number else "left")
     for row in found:
         table.add_row(*(Text(cell(value)) for value in row))  # a value is no markup
-    out = console()
-    out.print(table, width=None if out.is_terminal else WIDE)
+    seen = sys.stdout.isatty() or "COLUMNS" in os.environ
+    (console() if seen else Console(width=WIDE)).print(table)
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
