@@ -71,7 +71,10 @@ class AgentSettings:
     group: int = 128  # requests that may be decided and committed together
     group_vms: int = 1_024  # and their VMs
     pipeline: int = 2  # rounds that may be under way: 2 decides one while the other is committed, 1 waits
-    top: int = 100  # machines that a conflict-avoiding draw is among; 1: never avoid
+    top: int = 100  # machines that a conflict-avoiding choice is among; 1: never avoid
+    favourites: bool = (
+        True  # avoid conflicts by keeping to machines of one's own; else by random draws (Protean)
+    )
     window: int = 50  # commits over which the conflict ratio is taken
     strict: bool = False  # refuse what was decided on an outdated machine, even if it fits
 
@@ -164,7 +167,7 @@ class Agent:
         self.name = name or f"agent-{uuid.uuid4().hex[:12]}"
         self.settings = settings or AgentSettings()
         self._limits, self._clock, self._now = limits, clock, now
-        self.avoidance = Avoidance(self.settings.top, self.settings.window, seed)
+        self.avoidance = Avoidance(self.settings.top, self.settings.window, seed, favourites=self.settings.favourites)
         self.counters = Counters()
         self._queue: deque[Ticket] = deque()
         self._held: deque[Ticket] = deque()  # wait for their tenant, or for the feed
@@ -426,7 +429,7 @@ class Agent:
             found=() if decision.ok else tuple(names[m] for m in trial.machines),
             refused=trial.refused,
             lots=int(arm.engine.rng[0]),
-            avoiding=top > 1,
+            avoiding=top != 1,
         )
         if not decision.ok:
             return store.Decline(key=ticket.key, request=ticket.request, record=record)

@@ -1,4 +1,9 @@
-"""Conflict avoidance (Protean §5.3): the more commits are lost, the more often an agent does not insist on the best."""
+"""Conflict avoidance: the more commits are lost, the more often an agent does not insist on the best.
+
+Protean (§5.3) then draws at random among the best 100, with a probability equal to the share of commits that were lost.
+Here an agent keeps to machines of its own instead: of the best 100 it takes the one it likes most, which is another one
+for every agent, until that is full. So agents stay apart, and still fill machines up.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +14,15 @@ import numpy as np
 from roost.engine.selection import LARGEST_TOP
 from roost.model.errors import InvalidInput
 
+EAGERNESS = 10  # how many times likelier than a conflict it is that an agent keeps to its own machines
+
 
 class Avoidance:
-    """Draws among the top N with a probability equal to the share of conflicts among the last commits."""
+    """Among how many machines to choose, by how many of the last commits were lost."""
 
-    def __init__(self, top: int = 100, window: int = 50, seed: int = 0) -> None:
-        """`top` 1 turns it off."""
+    def __init__(self, top: int = 100, window: int = 50, seed: int = 0, *, favourites: bool = True) -> None:
+        """`top` 1 turns it off; without `favourites` it is Protean's."""
+        self._favourites = favourites
         if not 1 <= top <= LARGEST_TOP:
             raise InvalidInput("top", f"is {top}", f"use 1 (off) to {LARGEST_TOP:,}")
         if window < 1:
@@ -37,5 +45,10 @@ class Avoidance:
         self._conflicts += conflict
 
     def draw(self) -> int:
-        """Among how many machines to draw this time."""
-        return self.top if self._conflicts and self._random.random() < self.ratio else 1
+        """Among how many machines to choose this time; below zero: to take the favourite of so many, without a draw."""
+        if not self._conflicts or self.top == 1:
+            return 1
+        chance = EAGERNESS * self.ratio if self._favourites else self.ratio
+        if self._random.random() >= chance:
+            return 1
+        return -self.top if self._favourites else self.top

@@ -629,6 +629,34 @@ def draw_of_best(size, chosen, found, racks, clusters, keys, rack_sums, heap, rn
 
 
 @njit(cache=True)
+def liking(m, salt):
+    """How much an agent likes a machine, whatever is on it: always the same, and in another order for other salts."""
+    z = (np.uint64(m) + salt) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@njit(cache=True)
+def favourite(border, chosen, found, racks, clusters, keys, rack_sums, salt):
+    """Of the machines of the chosen clusters with a key up to `border`, the one that the agent likes most."""
+    best, most = -ONE, np.uint64(0)
+    for i in range(found):
+        c = chosen[i]
+        first_rack = clusters[c].first_rack
+        for r in range(first_rack, first_rack + clusters[c].racks):
+            bits = rack_sums[r, BITS]
+            if bits >= INVALID or (rack_sums[r, LOW] | bits) > border:
+                continue
+            for m in range(racks[r].first, racks[r].first + racks[r].machines):
+                if (keys[m] | bits) <= border:
+                    likes = liking(m, salt)
+                    if best < 0 or likes > most:
+                        best, most = m, likes
+    return best
+
+
+@njit(cache=True)
 def mask_refused(
     border, chosen, found, machines, racks, clusters, keys, rack_sums, cluster_sums, tenant, counts, undo, undone
 ):
@@ -655,8 +683,9 @@ def assign(
     """Choose a machine for one VM and put the VM on it.
 
     Clusters in order of preference are brought up to date until `top_clusters` of them have a valid machine; among
-    these the lowest key wins, ties are drawn uniformly; `top_machines` > 1 draws from that many best instead. No valid
-    machine is ever missed: clusters without one do not count towards the bound.
+    these the lowest key wins, ties are drawn uniformly; `top_machines` > 1 draws from that many best instead, and
+    below -1 the agent takes the one of that many best that it likes most. No valid machine is ever missed: clusters
+    without one do not count towards the bound.
 
     The machine is also left in `placing`, for a caller that is interrupted before it hears the answer.
     Returns machine or -1, machines looked at, a rule's fault or 0, how many the draw was among, clusters found.
@@ -686,9 +715,9 @@ def assign(
         if cluster_sums[c, LOW] < INVALID:
             chosen[found] = c
             found += 1
-    m, ties = -ONE, ZERO
-    if found > 0 and fault == 0 and top_machines > 1:
-        ties = best_keys(top_machines, chosen, found, racks, clusters, keys, rack_sums, heap)
+    m, ties, few = -ONE, ZERO, abs(top_machines)
+    if found > 0 and fault == 0 and few > 1:
+        ties = best_keys(few, chosen, found, racks, clusters, keys, rack_sums, heap)
         masked = -ONE
         while constrained and masked != undone:  # until none of the best is refused
             masked = undone
@@ -696,9 +725,12 @@ def assign(
                 heap[0], chosen, found, machines, racks, clusters, keys, rack_sums, cluster_sums,
                 tenant, counts, undo, undone
             )  # fmt: skip
-            ties = best_keys(top_machines, chosen, found, racks, clusters, keys, rack_sums, heap)
-        m = draw_of_best(ties, chosen, found, racks, clusters, keys, rack_sums, heap, rng)
-    while found > 0 and fault == 0 and top_machines == 1:
+            ties = best_keys(few, chosen, found, racks, clusters, keys, rack_sums, heap)
+        if top_machines > 0:
+            m = draw_of_best(ties, chosen, found, racks, clusters, keys, rack_sums, heap, rng)
+        else:
+            m = favourite(heap[0], chosen, found, racks, clusters, keys, rack_sums, rng[1])
+    while found > 0 and fault == 0 and few == 1:
         m, ties = pick_best(chosen, found, racks, clusters, keys, rack_sums, cluster_sums, rng)
         rule = tenant_verdict(m, machines, racks, clusters, tenant, counts) if constrained else -1
         if rule < 0:

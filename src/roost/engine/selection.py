@@ -113,7 +113,7 @@ class Engine:
         self._column_of_slot: dict[int, int] = {}
         self._column_updates = np.zeros((2, len(rules.columns)), np.int64)  # of what was there, of what was not
         self.desk = TenantDesk(view)
-        self.rng = np.array([seed], np.uint64)
+        self.rng = np.array([seed, seed], np.uint64)
         self._scratch = np.zeros((3, max(LARGEST_TOP, len(view.clusters))), np.int64)
         self._undo = zeros((3 * len(view.machines) + 2 * len(view.racks) + len(view.clusters) + 8, 4), np.int64)
 
@@ -125,9 +125,13 @@ class Engine:
         )  # fmt: skip
 
     def assign(self, shape: Shape, top: int = 1) -> Assignment:
-        """Choose a machine for one VM of the tenant at the desk and put it there; `top` > 1 draws among the best."""
-        if not 1 <= top <= LARGEST_TOP:
-            raise InvalidInput("top", f"is {top}", f"use 1 to {LARGEST_TOP:,}")
+        """Choose a machine for one VM of the tenant at the desk and put it there.
+
+        `top` > 1 draws among that many of the best; below -1, of that many of the best the one that an agent of this
+        seed likes most is taken: always the same, until it is full, and agents of other seeds like others.
+        """
+        if not 1 <= abs(top) <= LARGEST_TOP:
+            raise InvalidInput("top", f"is {top}", f"use 1 to {LARGEST_TOP:,}, or as much below zero")
         view, desk, pool = self.view, self.desk, self.evaluations
         evaluation = pool.get(shape.machine_key)
         hit = evaluation is not None
