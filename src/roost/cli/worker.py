@@ -43,7 +43,7 @@ def worker(
       {"key": "k3", "do": "machine", "machine": "c000-r00-m00", "state": "down", "health": 40}
       {"key": "k4", "do": "cluster", "cluster": "c000", "quarantined": true}
       {"key": "k5", "do": "add_machines", "machines": [[name, datacenter, cluster, rack, generation, update_domain,
-                                                       [features], [capacity of each resource]]]}
+                                                       \\[features], \\[capacity of each resource]]]}
       {"key": "k6", "do": "remove_machines", "machines": ["c000-r00-m00"]}     or "cluster": "c000"
 
     \b

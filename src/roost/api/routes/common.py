@@ -62,9 +62,14 @@ IfMatch = Annotated[
 Cursor = Annotated[str, Parameter(query="cursor", max_length=400, description="`next` of the page before.")]
 Limit = Annotated[int, Parameter(query="limit", ge=1, le=100_000, description="Items of a page.")]
 
-COMMON = ("roost.invalid_request", "roost.unauthorised", "roost.forbidden", "roost.rate_limited", "roost.overloaded")
-WRITING = ("roost.conflict", "roost.outdated", "roost.too_large", "roost.unsupported_media_type")
-PLACING = (*WRITING, "roost.no_capacity", "roost.never_fits")
+COMMON = (
+    "roost.invalid_request", "roost.unauthorised", "roost.forbidden", "roost.rate_limited", "roost.overloaded",
+    "roost.timeout", "roost.starting", "roost.store_unavailable",
+)  # fmt: skip
+WRITING = (
+    "roost.conflict", "roost.outdated", "roost.too_large", "roost.unsupported_media_type", "roost.retries_exhausted",
+)  # fmt: skip
+PLACING = (*WRITING, "roost.no_capacity", "roost.fragmented", "roost.tenant_constraint", "roost.never_fits")
 
 
 def may(scope: Scope, *codes: str, namespaced: bool = False) -> dict[str, Any]:
