@@ -5,12 +5,14 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 from litestar import Litestar, Request, Response, get
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ControllerRouterHandler
 
+from roost import wire
 from roost.api.express import EXPRESS
 from roost.api.gate import Asking, Gate
 from roost.api.problems import MEDIA_TYPE, Refused, of_error
@@ -89,17 +91,17 @@ async def openapi(request: Request[Any, Any, Any]) -> dict[str, Any]:
 
 def document(app: Litestar) -> dict[str, Any]:
     """What an application can do, as OpenAPI 3.1."""
-    found: dict[str, Any] = _exact(app.openapi_schema.to_schema())
+    found = app.openapi_schema.to_schema()
+    found["components"]["schemas"] |= _shapes()
     return found
 
 
-def _exact(schema: Any) -> Any:
-    """The framework takes `tuple[T, ...]` for a list of T or of anything, and so would refuse every T."""
-    if isinstance(schema, dict):
-        if list(schema) == ["oneOf"] and schema["oneOf"][1:] == [{}]:
-            return _exact(schema["oneOf"][0])
-        return {name: _exact(value) for name, value in schema.items()}
-    return [_exact(each) for each in schema] if isinstance(schema, list) else schema
+def _shapes() -> dict[str, Any]:
+    """What goes over the wire, in msgspec's words: the framework's leave out what lists hold and what is refused."""
+    defined = [kind for kind in vars(wire).values() if isinstance(kind, type)]
+    kinds = [kind for kind in defined if issubclass(kind, wire.Wire | wire.Asked) and kind.__struct_fields__]
+    _, found = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    return found
 
 
 def make_app(*more: ControllerRouterHandler) -> Litestar:

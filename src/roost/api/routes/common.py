@@ -72,12 +72,12 @@ WRITING = (
 PLACING = (*WRITING, "roost.no_capacity", "roost.fragmented", "roost.tenant_constraint", "roost.never_fits")
 
 
-def may(scope: Scope, *codes: str, namespaced: bool = False) -> dict[str, Any]:
-    """Who may use a route, and the problems it answers with, by code."""
-    return {
-        "opt": {"scope": scope, "namespaced": namespaced},
-        "responses": _responses((*COMMON, *codes, "roost.internal")),
-    }
+def may(scope: Scope, *codes: str, namespaced: bool = False, dry: type | None = None) -> dict[str, Any]:
+    """Who may use a route, and the problems it answers with, by code; `dry`: what a dry run answers, with a 200."""
+    responses = _responses((*COMMON, *codes, "roost.internal"))
+    if dry is not None:
+        responses[200] = ResponseSpec(dry, generate_examples=False, description="Of a dry run: what would come of it.")
+    return {"opt": {"scope": scope, "namespaced": namespaced}, "responses": responses}
 
 
 def anybody(*codes: str) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def etag(generation: int) -> dict[str, str]:
     return {"etag": f'"{generation}"'} if generation else {}
 
 
-ETAG_HEADER = [ResponseHeader(name="ETag", description="The generation.", documentation_only=True)]
+ETAG_HEADER = [ResponseHeader(name="ETag", value="", description="The generation.", documentation_only=True)]  # a text
 
 
 def vms_of(tenant: str, wishes: Sequence[VMWish], service: Service) -> tuple[VM, ...]:

@@ -30,7 +30,8 @@ from roost.wire import (
     WhyNotView,
 )
 
-KeyPath = Annotated[str, Parameter(max_length=300)]
+KeyPath = Annotated[str, Parameter(max_length=300, description="The key of a decision.")]
+MachineName = Annotated[str, Parameter(max_length=200, description="The machine that did not get it.")]
 Which = Annotated[int | None, Parameter(ge=0, le=100_000, description="Which VM of the request, from 0.")]
 
 
@@ -198,9 +199,7 @@ async def explain_decision(key: KeyPath, scope: Scope) -> ExplanationView:
 
 
 @get("/v1/decisions/{key:str}/why-not", **may("read", "roost.not_found", namespaced=True))
-async def why_not_decision(
-    key: KeyPath, machine: Annotated[str, Parameter(max_length=200)], scope: Scope, vm: Which = None
-) -> WhyNotView:
+async def why_not_decision(key: KeyPath, machine: MachineName, scope: Scope, vm: Which = None) -> WhyNotView:
     """Why one machine did not get a VM of a past request."""
     asking = asking_of(scope)
     decided = await _find(asking, key)

@@ -52,7 +52,7 @@ from roost.wire import (
 from roost.wire import MachineState as StateName
 
 STATES = {int(state): state.name.lower() for state in MachineState}
-Name = Annotated[str, Parameter(max_length=200)]
+Name = Annotated[str, Parameter(max_length=200, description="As lists show it.")]
 
 
 async def _write(asking: Asking, operation: Operation, key: str | None, dry_run: bool) -> Response[Done]:
@@ -188,7 +188,7 @@ async def change_machine(
     return await _write(asking_of(scope), operation, key, dry_run)
 
 
-@post("/v1/machines", status_code=201, **may("operate", *WRITING, "roost.not_found"))
+@post("/v1/machines", status_code=201, **may("operate", *WRITING, "roost.not_found", dry=Done))
 async def add_machines(data: NewMachines, scope: Scope, key: Key = None, dry_run: DryRun = False) -> Response[Done]:
     """Add machines, and with them racks and clusters: all of them, or none."""
     asking = asking_of(scope)

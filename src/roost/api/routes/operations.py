@@ -113,7 +113,9 @@ async def create_token(data: NewToken, scope: Scope) -> TokenMade:
 
 
 @delete("/v1/tokens/{name:str}", status_code=204, **may("admin", *WRITING, "roost.not_found"))
-async def revoke_token(name: Annotated[str, Parameter(max_length=200)], scope: Scope, key: Key = None) -> None:
+async def revoke_token(
+    name: Annotated[str, Parameter(max_length=200, description="As it was made.")], scope: Scope, key: Key = None
+) -> None:
     """Revoke a token. Other workers refuse it as soon as the feed has told them, mostly within a second."""
     asking = asking_of(scope)
     service = asking.service

@@ -19,7 +19,7 @@ from roost.rules.policy import Policy, shipped_policies
 from roost.store.contract import Decided
 from roost.wire import Activation, Active, Policies, PolicyResults, PolicyResultView, PolicyText, PolicyView
 
-Name = Annotated[str, Parameter(max_length=200)]
+Name = Annotated[str, Parameter(max_length=200, description="The name that its text gives it.")]
 MOST = 1_000  # policies kept
 
 
@@ -146,7 +146,8 @@ async def delete_policy(name: Name, scope: Scope, key: Key = None, dry_run: DryR
     """Forget a policy. One that is active goes on deciding; decisions that it made can still be explained."""
     asking = asking_of(scope)
     asking.service.check_open()
-    if name not in asking.service.policies.texts and not (key and await was_decided(asking, key)):
+    done = key and not dry_run and await was_decided(asking, key)
+    if name not in asking.service.policies.texts and not done:
         raise Refused("roost.not_found", f"no policy {name} is kept here", field="policy")
     if not dry_run:
         concluded(asking, await asking.service.enter(KIND, name, None, key or new_key(), asking.principal.name))

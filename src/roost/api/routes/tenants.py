@@ -59,8 +59,8 @@ from roost.wire import (
     VMView,
 )
 
-TenantPath = Annotated[str, Parameter(max_length=200)]
-VMPath = Annotated[str, Parameter(max_length=300)]
+TenantPath = Annotated[str, Parameter(max_length=200, description="The name of a tenant.")]
+VMPath = Annotated[str, Parameter(max_length=300, description="The whole name of a VM, TENANT/NAME.")]
 MOST_VMS_SHOWN = 100_000  # of one tenant
 KEY = re.compile(r"[\x21-\x2e\x30-\x7e]*\Z")
 
@@ -102,7 +102,12 @@ def _exists(operation: PlaceVMs, refused: Refused) -> Refused:
     return refused
 
 
-@post("/v1/tenants", status_code=201, response_headers=ETAG_HEADER, **may("allocate", *PLACING, namespaced=True))
+@post(
+    "/v1/tenants",
+    status_code=201,
+    response_headers=ETAG_HEADER,
+    **may("allocate", *PLACING, namespaced=True, dry=Placed),
+)
 async def create_tenant(data: TenantWish, scope: Scope, key: Key = None, dry_run: DryRun = False) -> Response[Placed]:
     """Create a tenant with its first VMs: all of them are placed, or none."""
     return _response(await create(asking_of(scope), data, key, dry_run))
@@ -119,7 +124,7 @@ async def create(asking: Asking, wish: TenantWish, key: str | None, dry_run: boo
     "/v1/tenants/{tenant:str}/vms",
     status_code=201,
     response_headers=ETAG_HEADER,
-    **may("allocate", *PLACING, "roost.not_found", namespaced=True),
+    **may("allocate", *PLACING, "roost.not_found", namespaced=True, dry=Placed),
 )
 async def scale_out(
     tenant: TenantPath, data: ScaleOut, scope: Scope, key: Key = None, if_match: IfMatch = None, dry_run: DryRun = False
