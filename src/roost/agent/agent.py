@@ -72,9 +72,7 @@ class AgentSettings:
     group_vms: int = 1_024  # and their VMs
     pipeline: int = 2  # rounds that may be under way: 2 decides one while the other is committed, 1 waits
     top: int = 100  # machines that a conflict-avoiding choice is among; 1: never avoid
-    favourites: bool = (
-        True  # avoid conflicts by keeping to machines of one's own; else by random draws (Protean)
-    )
+    favourites: bool = True  # avoid conflicts by keeping to machines of one's own; else by random draws (Protean)
     window: int = 50  # commits over which the conflict ratio is taken
     strict: bool = False  # refuse what was decided on an outdated machine, even if it fits
 
@@ -193,7 +191,7 @@ class Agent:
         self.replica = loaded.replica
         self.courier.follow(self.replica.revision)
         if loaded.split is self.split:
-            self._make_recheck()
+            self.recheck = self.make_recheck()
         else:
             self.switch(self.split)
 
@@ -202,11 +200,7 @@ class Agent:
         split = policy if isinstance(policy, PolicySplit) else PolicySplit(policy)
         self.replica.allocator.switch_policy(split)
         self.split = split
-        self._make_recheck()
-
-    def _make_recheck(self) -> None:
-        rules = [policy.rules for policy in self.split.policies]
-        self.recheck = Recheck(self.replica.allocator.zone, *rules, arm_of=self.split.arm_of)
+        self.recheck = self.make_recheck()
 
     @property
     def allocator(self) -> Allocator:
@@ -231,10 +225,11 @@ class Agent:
             raise InvalidInput("operation", "has a NUL character in a text", "leave it out")
         return Ticket(key, operation, request, self._clock(), done, by)
 
-    def rehearse(self, operation: Operation, key: str = "", by: str = "") -> Ticket:
-        """What would come of an operation just now: decided and settled like any other, and then nothing of it done.
+    def rehearse(self, operation: Operation, key: str = "", by: str = "") -> tuple[Ticket, Proposal | None]:
+        """Decide an operation as if it were to be done, and take it back at once.
 
-        Waits for the store. While something of the same tenant is under way, what that will leave is not known yet.
+        The proposal is for a dry commit, whose outcome `conclude` makes an answer of; there is none if the operation
+        makes no sense. While something of the same tenant is under way, what that will leave is not known yet.
         """
         ticket = self._ticket(operation, key, None, by)
         ticket.dry = True
@@ -242,24 +237,26 @@ class Agent:
         replica, number = self.replica, self._number
         replica.ahead[number] = RoundAhead()
         try:
-            proposal = self._decide(ticket, number, 0)
-            (outcome,) = self.store.commit([proposal], self.recheck, dry=True)
-            self._conclude_rehearsal(ticket, outcome)
-        except StoreUnavailable as error:
-            self._answer(ticket, "unavailable", str(error))
+            return ticket, self._decide(ticket, number, 0)
         except RoostError as error:
             self._answer(ticket, "invalid", error=error)
+            return ticket, None
         finally:
             for position in list(replica.ahead[number].placed):
                 replica.take_back(number, position)
             del replica.ahead[number]
-        return ticket
 
-    def _conclude_rehearsal(self, ticket: Ticket, outcome: Outcome) -> None:
+    def conclude(self, ticket: Ticket, outcome: Outcome) -> None:
+        """Answer what would have come of a rehearsed operation."""
         if isinstance(outcome, Conflict):
             self._answer(ticket, "conflicts", outcome.detail)
         else:
-            self._conclude(ticket, outcome, self._number, 0, 0, fed=True)
+            self._conclude(ticket, outcome, -1, 0, 0, fed=True)
+
+    def make_recheck(self) -> Recheck:
+        """The validators to re-check at a commit. One of these serves one thread at a time."""
+        rules = [policy.rules for policy in self.split.policies]
+        return Recheck(self.replica.allocator.zone, *rules, arm_of=self.split.arm_of)
 
     def run(self, *tickets: Ticket, seconds: float = 60.0) -> list[Answer]:
         """Work until these are answered."""

@@ -45,6 +45,7 @@ T = TypeVar("T")
 TICK_SECONDS = 0.05  # between looks at the feed, and at caches to refresh, when nobody asks for anything
 MEASURE_SECONDS = 1.0  # between measurements of the zone
 RULES_EVERY = 30  # measurements, before those of the rules, which take longer
+CATCH_UP_SECONDS = 2.0  # to wait for the feed, before something is said to make no sense
 PROBE_SECONDS = 0.5  # between attempts to reach a store that is away
 PAST_WAITING = 8  # explanations of past decisions that may wait for their turn
 EXPLAINED_SECONDS = 1.0  # how long the reasons of a refusal are good for another one of the same kind
@@ -76,7 +77,7 @@ class Service:
         self._switching: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._slow = ThreadPoolExecutor(1, "roost-slow")  # one at a time: each holds a copy of the zone
-        self._past_waiting = 0
+        self._past_waiting, self._rehearsing = 0, asyncio.Lock()
         self._explained: dict[Any, tuple[float, Explanation]] = {}
         self._rooms: dict[tuple[str, str], tuple[float, int, Room]] = {}
 
@@ -192,10 +193,26 @@ class Service:
         if not done.done():
             done.set_result(ticket)
 
-    def rehearse(self, operation: Operation, by: str = "") -> Ticket:
+    async def rehearse(self, operation: Operation, by: str = "") -> Ticket:
         """What would come of it; nothing is done."""
         self.check_open()
-        return self.agent.rehearse(operation, by=by)
+        async with self._rehearsing:
+            ticket, proposal = self.agent.rehearse(operation, by=by)
+            if proposal is None and await self._catch_up():
+                ticket, proposal = self.agent.rehearse(operation, by=by)
+            if proposal is not None:
+                recheck = self.agent.make_recheck()
+                outcomes = await self.read(lambda store: store.commit([proposal], recheck, dry=True))
+                self.agent.conclude(ticket, outcomes[0])
+        return ticket
+
+    async def _catch_up(self) -> bool:
+        """Wait until the agent has seen all that is in the feed now; whether there was something."""
+        last, _ = await self.read(lambda store: store.head())
+        behind, deadline = self.agent.replica.revision < last, self._loop.time() + CATCH_UP_SECONDS
+        while self.agent.replica.revision < last and self._loop.time() < deadline:
+            await asyncio.sleep(TICK_SECONDS)
+        return behind
 
     def check_open(self) -> None:
         """Refuse while nothing can be done."""

@@ -1,6 +1,6 @@
 """An ordered set of rules with their parameters: all that the engine knows of a policy."""
 
-import zlib
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -201,7 +201,10 @@ class PolicySplit:
 
     def arm_of(self, tenant: str) -> int:
         """0: the main policy decides for this tenant; 1: the other. By a hash, so alike in every process, for ever."""
-        return int(self.other is not None and zlib.crc32(tenant.encode()) < self.share * 2**32)
+        if self.other is None:
+            return 0
+        digest = hashlib.blake2b(tenant.encode(), digest_size=8).digest()
+        return int(int.from_bytes(digest) < self.share * 2**64)
 
 
 def key_shifts(rules: Sequence[BoundRule]) -> tuple[int, ...]:

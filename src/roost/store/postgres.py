@@ -37,15 +37,16 @@ RACES = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFa
 
 
 class PostgresStore(Tables):
-    """A zone in a database. Any number of processes may use it; each store object holds up to four connections."""
+    """A zone in a database. Any number of processes may use it; each store object holds up to five connections."""
 
     def __init__(self, url: str, *, create: Catalogue | None = None) -> None:
         """Open a database, bringing its schema up to date; `create` begins a new zone in it."""
         self.url = url
-        self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._writing, self._reading, self._loading = threading.Lock(), threading.Lock(), threading.Lock()
         self._looking, self._listening = threading.Lock(), threading.Lock()
         self._writer: psycopg.Connection | None = None
         self._reader: psycopg.Connection | None = None
+        self._loader: psycopg.Connection | None = None
         self._lookup: psycopg.Connection | None = None
         self._listener: psycopg.Connection | None = None
         try:
@@ -78,10 +79,11 @@ class PostgresStore(Tables):
         """Everything, as of one revision."""
         # Better all of it; but if whoever is numbering takes too long, what has no revision yet is left out.
         late = suppress(errors.LockNotAvailable)
-        with self._using("_reader", self._reading) as connection, late, connection.transaction():
+        # By a connection of its own: it takes long, and whoever follows the feed must not wait for it.
+        with self._using("_loader", self._loading) as connection, late, connection.transaction():
             connection.execute(f"SET LOCAL lock_timeout = {PATIENCE_MS}")
             connection.execute(SQL["number_changes"], (True,))
-        with self._snapshot("_reader", self._reading) as connection:
+        with self._snapshot("_loader", self._loading) as connection:
             return self._numbered(connection)
 
     @contextmanager
@@ -291,7 +293,7 @@ class PostgresStore(Tables):
 
     def close(self) -> None:
         """Let go of the connections."""
-        for name in ("_writer", "_reader", "_lookup", "_listener"):
+        for name in ("_writer", "_reader", "_loader", "_lookup", "_listener"):
             connection = getattr(self, name)
             if connection is not None:
                 connection.close()

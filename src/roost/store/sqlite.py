@@ -109,8 +109,9 @@ class SqliteStore(Tables):
 
     def load(self) -> Ledger:
         """Everything, as of one revision."""
-        with self._snapshot(self._reader, self._reading):
-            return self._ledger(lambda name: self._reader.execute(SQL[name]))
+        # By a connection of its own: it takes long, and whoever follows the feed must not wait for it.
+        with closing(self._connect(read_only=True)) as connection, self._snapshot(connection, threading.Lock()):
+            return self._ledger(lambda name: connection.execute(SQL[name]))
 
     def _read(self, name: str, *values: Any) -> list[Any]:
         with self._snapshot(self._lookup, self._looking):

@@ -57,7 +57,7 @@ Name = Annotated[str, Parameter(max_length=200, description="As lists show it.")
 
 async def _write(asking: Asking, operation: Operation, key: str | None, dry_run: bool) -> Response[Done]:
     service, by = asking.service, asking.principal.name
-    ticket = service.rehearse(operation, by) if dry_run else await service.submit(operation, key or new_key(), by)
+    ticket = await service.rehearse(operation, by) if dry_run else await service.submit(operation, key or new_key(), by)
     try:
         return done(asking, ticket, dry_run=dry_run)
     except Refused as refused:

@@ -80,7 +80,7 @@ def _key(asking: Asking, key: str | None) -> str:
 async def _place(asking: Asking, operation: PlaceVMs, key: str | None, dry_run: bool) -> Placed:
     service, by, tenant = asking.service, asking.principal.name, operation.request.tenant
     if dry_run:
-        ticket = service.rehearse(operation, by)
+        ticket = await service.rehearse(operation, by)
     else:
         ticket = await service.submit(operation, _key(asking, key), by)
     try:
@@ -162,7 +162,7 @@ async def delete_tenant(
 async def _release(asking: Asking, operation: ReleaseVMs, key: str | None, dry_run: bool) -> Response[Done]:
     service, by = asking.service, asking.principal.name
     if dry_run:
-        return done(asking, service.rehearse(operation, by), dry_run=True)
+        return done(asking, await service.rehearse(operation, by), dry_run=True)
     return done(asking, await service.submit(operation, _key(asking, key), by))
 
 
@@ -193,7 +193,7 @@ async def do_batch(asking: Asking, data: Batch, dry_run: bool = False) -> BatchR
     return BatchResults(results=results, done=succeeded, failed=len(results) - succeeded)
 
 
-def _begin(asking: Asking, item: BatchItem, dry_run: bool) -> asyncio.Future[Ticket] | Ticket | Refused:
+def _begin(asking: Asking, item: BatchItem, dry_run: bool) -> asyncio.Future[Ticket] | Refused:
     constraints = None if item.constraints == UNCONSTRAINED or item.scale_out else item.constraints
     try:
         if not KEY.match(item.key):
@@ -201,7 +201,7 @@ def _begin(asking: Asking, item: BatchItem, dry_run: bool) -> asyncio.Future[Tic
         request = _request(item.tenant, item, constraints, asking)
         operation = PlaceVMs(request, None if item.scale_out else 0, item.scale_out)
         if dry_run:
-            return asking.service.rehearse(operation, asking.principal.name)
+            return asyncio.ensure_future(asking.service.rehearse(operation, asking.principal.name))
         return asking.service.submit(operation, _key(asking, item.key), asking.principal.name)
     except Refused as refused:
         return refused
@@ -209,13 +209,11 @@ def _begin(asking: Asking, item: BatchItem, dry_run: bool) -> asyncio.Future[Tic
         return of_error(error)
 
 
-def _result(
-    asking: Asking, item: BatchItem, waited: asyncio.Future[Ticket] | Ticket | Refused, dry_run: bool
-) -> BatchResult:
+def _result(asking: Asking, item: BatchItem, waited: asyncio.Future[Ticket] | Refused, dry_run: bool) -> BatchResult:
     try:
         if isinstance(waited, Refused):
             raise waited
-        ticket = waited.result() if isinstance(waited, asyncio.Future) else waited
+        ticket = waited.result()
         try:
             body = placed(asking, item.tenant, ticket, dry_run=dry_run)
         except Refused as refused:
