@@ -17,7 +17,7 @@ import httpx
 
 ROOST = str(Path(sys.executable).with_name("roost"))
 ADDRESS = re.compile(r"^Roost serves .* at (https?://\S+)$", re.MULTILINE)
-PATIENCE = 120.0  # seconds: the first start on a machine compiles the rules
+PATIENCE = 300.0  # seconds: the first start on a machine compiles the rules
 
 
 class Serving:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.serving import ROOST, Serving, serving
+from tests.e2e.serving import PATIENCE, ROOST, Serving, serving
 
 ZONE = "synthetic:200"
 NO_ROOM = ("--vm", "Full-gen6=200")  # there are ten such machines
@@ -31,7 +31,8 @@ class Shell:
         """Run a command to its end."""
         return subprocess.run(
             [ROOST, *arguments],
-            input=lines, capture_output=True, text=True, env=self.environment, cwd=self.folder, timeout=60, check=False,
+            input=lines, capture_output=True, text=True, env=self.environment, cwd=self.folder, timeout=PATIENCE,
+            check=False,
         )  # fmt: skip
 
     def said(self, *arguments: str, lines: str = "") -> str:

@@ -361,6 +361,19 @@ def test_whoever_gives_up_on_a_write_can_ask_again_with_its_key() -> None:
     assert caught.value.key == desk.keys()[0]
 
 
+def test_what_takes_longer_is_waited_for_longer() -> None:
+    desk = Desk(answer(DONE))
+    quick, patient = client(desk, timeout=7), client(desk, timeout=1_000)
+    for service, call in (
+        (quick, calls.get_zone()),
+        (quick, calls.put_policy("p", "")),
+        (patient, calls.get_policy("p")),
+    ):
+        with pytest.raises(ServiceUnreachable):
+            service.send(call)
+    assert [request.extensions["timeout"]["read"] for request in desk.asked] == [7, calls.COMPILING, 1_000]
+
+
 def test_each_request_of_a_batch_has_a_key() -> None:
     desk = Desk(httpx.ReadError("reset"), answer(BatchResults(results=[], done=0, failed=0)))
     client(desk).batch([BatchItem(tenant="a", vms=(D2,), key="mine"), BatchItem(tenant="b", vms=(D2,))])

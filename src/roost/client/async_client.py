@@ -63,7 +63,7 @@ class AsyncClient(Connection[httpx.AsyncClient, httpx.AsyncBaseTransport]):
         attempts = Attempts(call, self.retries, self.url)
         while True:
             try:
-                response = await self._http.send(self._http.build_request(**spelled(call)))
+                response = await self._http.send(self._http.build_request(**spelled(call, self.timeout)))
                 return understood(call, response, self.url)
             except (httpx.TransportError, ServiceProblem) as error:
                 await asyncio.sleep(attempts.pause(error))
@@ -83,7 +83,7 @@ class AsyncClient(Connection[httpx.AsyncClient, httpx.AsyncBaseTransport]):
         while True:
             error: httpx.TransportError | ServiceProblem | None = None
             try:
-                request = self._http.build_request(**spelled(following.call), timeout=SILENCE)
+                request = self._http.build_request(**spelled(following.call, SILENCE))
                 response = await self._http.send(request, stream=True)
                 try:
                     if not response.is_success:

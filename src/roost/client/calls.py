@@ -62,6 +62,8 @@ from roost.wire import (
 T_co = TypeVar("T_co", covariant=True)
 PAGE = 100
 LONGEST_KEY = 150
+COMPILING = 300.0  # seconds: a policy that is new to a service is compiled first
+LOOKING_BACK = 120.0  # seconds: the zone is rebuilt as it was
 
 Value = str | int | float | bool | None
 
@@ -78,6 +80,7 @@ class Call(Generic[T_co]):
     body: Asked | None = None
     key: str | None = None  # the Idempotency-Key; empty: to be made up; None: this operation has none
     repeatable: bool = True  # asking twice does nothing twice
+    patience: float = 0.0  # seconds that the answer may take, if that is more than is usual
 
 
 class Page(Protocol[T_co]):
@@ -339,12 +342,14 @@ def get_decision(key: str) -> Call[DecisionView]:
 
 def explain_decision(key: str) -> Call[ExplanationView]:
     """Why it was decided so."""
-    return _read(f"/v1/decisions/{_part('key', key)}/explanation", ExplanationView)
+    call = _read(f"/v1/decisions/{_part('key', key)}/explanation", ExplanationView)
+    return replace(call, patience=LOOKING_BACK)
 
 
 def why_not_decision(key: str, machine: str, *, vm: int | None = None) -> Call[WhyNotView]:
     """Why one machine did not get a VM of a past request."""
-    return _read(f"/v1/decisions/{_part('key', key)}/why-not", WhyNotView, machine=machine, vm=vm)
+    call = _read(f"/v1/decisions/{_part('key', key)}/why-not", WhyNotView, machine=machine, vm=vm)
+    return replace(call, patience=LOOKING_BACK)
 
 
 # ------------------------------------------------------------------------------------------------------- policies
@@ -362,13 +367,14 @@ def get_policy(name: str) -> Call[PolicyView]:
 
 def validate_policy(text: str) -> Call[PolicyView]:
     """Read a policy, compile it and try it out on this zone. Nothing is kept."""
-    return _ask("/v1/policies/validate", PolicyView, PolicyText(text=text))
+    return replace(_ask("/v1/policies/validate", PolicyView, PolicyText(text=text)), patience=COMPILING)
 
 
 def put_policy(name: str, text: str, *, key: str = "", dry_run: bool = False) -> Call[PolicyView]:
     """Keep a policy under its name. It decides nothing until it is activated."""
     path = f"/v1/policies/{_part('policy', name)}"
-    return _write("PUT", path, PolicyView, PolicyText(text=text), key=key, dry_run=dry_run)
+    call = _write("PUT", path, PolicyView, PolicyText(text=text), key=key, dry_run=dry_run)
+    return replace(call, patience=COMPILING)
 
 
 def delete_policy(name: str, *, key: str = "", dry_run: bool = False) -> Call[None]:
@@ -386,7 +392,8 @@ def activate_policy(
 ) -> Call[Active]:
     """Let a policy decide from now on; with `against`, another one for a share of the tenants."""
     wish = Activation(policy=policy, against=against, share=share)
-    return _write("POST", "/v1/policies/activate", Active, wish, key=key, dry_run=dry_run)
+    call = _write("POST", "/v1/policies/activate", Active, wish, key=key, dry_run=dry_run)
+    return replace(call, patience=COMPILING)
 
 
 def policy_results(*, since: float | None = None) -> Call[PolicyResults]:

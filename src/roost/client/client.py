@@ -66,7 +66,7 @@ class Client(Connection[httpx.Client, httpx.BaseTransport]):
         attempts = Attempts(call, self.retries, self.url)
         while True:
             try:
-                response = self._http.send(self._http.build_request(**spelled(call)))
+                response = self._http.send(self._http.build_request(**spelled(call, self.timeout)))
                 return understood(call, response, self.url)
             except (httpx.TransportError, ServiceProblem) as error:
                 time.sleep(attempts.pause(error))
@@ -85,7 +85,7 @@ class Client(Connection[httpx.Client, httpx.BaseTransport]):
         while True:
             error: httpx.TransportError | ServiceProblem | None = None
             try:
-                request = self._http.build_request(**spelled(following.call), timeout=SILENCE)
+                request = self._http.build_request(**spelled(following.call, SILENCE))
                 response = self._http.send(request, stream=True)
                 try:
                     if not response.is_success:

@@ -18,7 +18,7 @@ import msgspec
 
 from roost import settings
 from roost.client.calls import Call
-from roost.client.errors import ServiceProblem, ServiceUnreachable
+from roost.client.errors import MORE_PATIENCE, NOBODY_THERE, ServiceProblem, ServiceUnreachable
 from roost.model.errors import InvalidInput
 from roost.wire import Batch, Problem
 
@@ -53,7 +53,7 @@ class Connection(Generic[Http, Transport]):
         `retries`: how often a call is repeated that may be; `transport`: of httpx, for tests and special networks.
         """
         address = _checked(url)
-        self.url, self.retries = settings.without_password(url.rstrip("/")), retries
+        self.url, self.retries, self.timeout = settings.without_password(url.rstrip("/")), retries, timeout
         headers = {"accept": "application/json", "user-agent": "roost"}
         if token:
             headers["authorization"] = f"Bearer {_printable(token.strip())}"
@@ -135,8 +135,8 @@ def new_key() -> str:
     return f"{time.time_ns() // 1_000:013x}{os.urandom(6).hex()}"
 
 
-def spelled(call: Call[Any]) -> dict[str, Any]:
-    """A call as httpx builds a request from it."""
+def spelled(call: Call[Any], timeout: float | httpx.Timeout) -> dict[str, Any]:
+    """A call as httpx builds a request from it; some take longer than is usual."""
     headers = dict(call.headers)
     if call.key:
         headers["idempotency-key"] = call.key
@@ -148,6 +148,7 @@ def spelled(call: Call[Any]) -> dict[str, Any]:
         "params": call.query or None,
         "headers": headers,
         "content": None if call.body is None else _encode(call.body),
+        "timeout": max(timeout, call.patience) if isinstance(timeout, float | int) else timeout,
     }
 
 
@@ -160,7 +161,7 @@ def understood(call: Call[T], response: httpx.Response, where: str) -> T:
             return call.answer(response.content)
         return msgspec.json.decode(response.content or b"null", type=call.answer)
     except msgspec.MsgspecError as error:
-        raise ServiceUnreachable(where, f"the answer is none of Roost's ({error})") from None
+        raise ServiceUnreachable(where, f"the answer is none of Roost's ({error})", NOBODY_THERE) from None
 
 
 def failure(response: httpx.Response, where: str) -> ServiceProblem | ServiceUnreachable:
@@ -169,7 +170,7 @@ def failure(response: httpx.Response, where: str) -> ServiceProblem | ServiceUnr
         problem = _problem(response.content)
     except msgspec.MsgspecError:
         said = f"it answered {response.status_code} {response.reason_phrase}, not as Roost does"
-        return ServiceUnreachable(where, said)
+        return ServiceUnreachable(where, said, NOBODY_THERE)
     return ServiceProblem(problem, _seconds(response.headers))
 
 
@@ -181,9 +182,11 @@ def _seconds(headers: Mapping[str, str]) -> float | None:
 
 def unreachable(error: httpx.TransportError, where: str, key: str | None = None) -> ServiceUnreachable:
     """What an error of the connection amounts to."""
-    what = "no answer in time" if isinstance(error, httpx.TimeoutException) else str(error) or type(error).__name__
-    sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-    return ServiceUnreachable(where, what, key or "" if sent else "")
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+        return ServiceUnreachable(where, str(error) or "nobody answers", NOBODY_THERE)  # nothing was sent
+    if isinstance(error, httpx.TimeoutException):
+        return ServiceUnreachable(where, "no answer in time", MORE_PATIENCE, key or "")
+    return ServiceUnreachable(where, str(error) or type(error).__name__, NOBODY_THERE, key or "")
 
 
 class Attempts:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from roost.model.errors import RoostError
 from roost.wire import Problem
 
+NOBODY_THERE = "start a service with `roost serve`, or say where it is with ROOST_URL or --url"
+MORE_PATIENCE = "it may be busy; have more patience with ROOST_CLIENT_TIMEOUT_SECONDS"
+
 
 class ServiceProblem(RoostError):
     """The service refused: `problem` is the whole document, `code` the part of it that never changes."""
@@ -29,9 +32,6 @@ class ServiceUnreachable(RoostError):
 
     code = "roost.unreachable"
 
-    def __init__(self, where: str, what: str, key: str = "") -> None:
+    def __init__(self, where: str, what: str, remedy: str, key: str = "") -> None:
         self.where, self.key = where, key
-        super().__init__(
-            f"{where}: {what}; is this where the service is? Start one with `roost serve`, "
-            "or say where it is with ROOST_URL or --url"
-        )
+        super().__init__(f"{where}: {what}; {remedy}")
