@@ -103,8 +103,9 @@ class Gate:
             await self._refuse(refused, asking, scope, answer)
         except RoostError as error:
             await self._refuse(of_error(error), asking, scope, answer)
-        except RecursionError:
-            await self._refuse(Refused("roost.invalid_request", "is nested too deeply"), asking, scope, answer)
+        except (RecursionError, UnicodeDecodeError):
+            said = "the body is nested too deeply, or is not UTF-8"
+            await self._refuse(Refused("roost.invalid_request", said), asking, scope, answer)
         except Exception:
             log.exception("a bug", request_id=request_id, path=scope["path"])
             await self._refuse(Refused("roost.internal", "look into the log"), asking, scope, answer)

@@ -23,17 +23,18 @@ class Corked:
     def write(self, data: bytes) -> None:
         """Send this soon."""
         if not self._waiting:
-            self._loop.call_soon(self._send)
+            self._loop.call_soon(self.flush)
         self._waiting.append(data)
 
-    def _send(self) -> None:
+    def flush(self) -> None:
+        """Send it now."""
         waiting, self._waiting = self._waiting, []
         if waiting and not self._transport.is_closing():
             self._transport.write(b"".join(waiting))
 
     def close(self) -> None:
         """Send what is left, then close."""
-        self._send()
+        self.flush()
         self._transport.close()
 
     def abort(self) -> None:
@@ -82,6 +83,15 @@ class Protocol(HttpToolsProtocol):
         """The connection is gone."""
         self._finished()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The other side sends no more. It may still wait for an answer; of a stream it is taken to be gone."""
+        cycle: RequestResponseCycle | None = self.cycle
+        cast(Corked, self.transport).flush()
+        if cycle is None or cycle.response_started or not self._whole or self.scheme == "https":
+            return False
+        cycle.keep_alive = False
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Some bytes of a request."""
@@ -148,8 +158,8 @@ class Protocol(HttpToolsProtocol):
     def _say(self, refused: Refused) -> None:
         """A last word, and goodbye. No word if it would be taken for the answer to an earlier request."""
         cycle: RequestResponseCycle | None = self.cycle
-        busy = cycle is not None and not cycle.response_complete and (self._in_headers or cycle.response_started)
-        if self.pipeline or busy:
+        between = self._in_headers or self._whole  # then the cycle is of the request before
+        if cycle is not None and (not cycle.response_complete if between else cycle.response_started):
             self.transport.close()
             return
         body = refused.body()
@@ -161,6 +171,11 @@ class Protocol(HttpToolsProtocol):
 
 async def _too_many_headers(_scope: Any, _receive: Any, send: Any) -> None:
     refused = Refused("roost.headers_too_large", "send fewer or shorter headers")
-    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"connection", b"close")]
+    body = refused.body()
+    headers = [
+        (b"content-type", MEDIA_TYPE.encode()),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+    ]
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-    await send({"type": "http.response.body", "body": refused.body()})
+    await send({"type": "http.response.body", "body": body})
