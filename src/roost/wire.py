@@ -534,14 +534,15 @@ class ChangeView(Wire, frozen=True, omit_defaults=True):
     clusters: Sequence[Mapping[str, Any]] = ()  # quarantines: cluster, before, after
     added: Sequence[str] = ()
     removed: Sequence[str] = ()
-    registered: Sequence[str] = ()  # "kind name"
+    registered: Sequence[str] = ()  # "set KIND NAME" or "removed KIND NAME"
 
 
 class Changes(Wire, frozen=True):
-    """Changes after a revision; ask again from `revision`."""
+    """Changes after a revision; ask again from `revision`. `head` is the last that there is."""
 
     items: Sequence[ChangeView]
     revision: int
+    head: int
 
 
 class NewToken(Asked, frozen=True):

@@ -18,6 +18,7 @@ import msgspec
 from roost.api.problems import Refused
 from roost.api.tokens import Principal
 from roost.model.change import Entry, Placed
+from roost.model.errors import StoreUnavailable
 from roost.model.rows import MachineState
 from roost.store.contract import Feed
 from roost.wire import Changes, ChangeView, Placement
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 KEPT = 2_000  # changes that readers at the end of the feed share
 PAGE = 500  # changes a stream sends at once
+AWAY_SECONDS = 1.0  # before a stream looks again for a store that is away
 BEAT_SECONDS = 10.0  # between signs of life of a stream that has nothing to tell
 
 _encode = msgspec.json.Encoder().encode
@@ -55,7 +57,9 @@ class ChangeLog:
         """Up to `limit` changes after a revision that this one may see."""
         entries = await self._after(since, limit)
         found = [view_of(number, entry, principal) for number, entry in entries]
-        return Changes(items=[each for each in found if each], revision=entries[-1][0] if entries else since)
+        last = entries[-1][0] if entries else since
+        head = max(self._service.agent.replica.revision, last if entries else 0)
+        return Changes(items=[each for each in found if each], revision=last, head=head)
 
     async def _after(self, since: int, limit: int) -> list[tuple[int, Entry]]:
         recent = self._recent
@@ -85,6 +89,10 @@ class ChangeLog:
                 except Refused as refused:
                     yield b"event: problem\ndata: " + refused.body() + b"\n\n"
                     return
+                except StoreUnavailable:
+                    yield b": the store is away\n\n"
+                    await asyncio.sleep(AWAY_SECONDS)
+                    continue
                 if entries:
                     since = entries[-1][0]
                     views = (view_of(number, entry, principal) for number, entry in entries)
@@ -135,7 +143,9 @@ def view_of(revision: int, entry: Entry, principal: Principal) -> ChangeView | N
         clusters=[{"cluster": q.cluster, "before": q.before, "after": q.after} for q in entry.quarantines],
         added=[spec.name for spec in entry.added],
         removed=[spec.name for spec in entry.removed],
-        registered=[f"{each.kind} {each.name}" for each in entry.registered],
+        registered=[
+            f"{'removed' if each.after is None else 'set'} {each.kind} {each.name}" for each in entry.registered
+        ],
     )
 
 

@@ -15,6 +15,7 @@ import msgspec
 import uvicorn
 import uvloop
 from litestar import post
+from litestar.params import JSONBody
 
 from roost.api.routes.common import may
 from roost.api.server import Origin, address_to_bind, listen, run
@@ -27,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @post(PATH, status_code=201, **may("allocate"))
-async def echo(data: TenantWish) -> TenantWish:
+async def echo(data: JSONBody[TenantWish]) -> TenantWish:
     """What was sent."""
     return data
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from roost.client import Client
     from roost.wire import ChangeView
 
+BEYOND = 2**62  # any revision
 NAMED = 3  # VMs and machines of one change that are named
 
 
@@ -35,24 +36,12 @@ def changes(
       roost changes --follow -o json
     """
     with service.open() as client:
-        start = since if since is not None else max(0, _latest(client) - last)
+        start = since if since is not None else max(0, client.list_changes(since=BEYOND, limit=1).head - last)
         for change in client.changes(start) if follow else _listed(client, start):
             if output is Form.JSON:
                 print_json_line(change)
             else:
                 say(f"{change.revision:>8}  {when(change.at):<19}  {change.by or '-':<12}  {'; '.join(_words(change))}")
-
-
-def _latest(client: Client) -> int:
-    """The last revision; for a token that may not see the zone, the beginning."""
-    from roost.client import ServiceProblem
-
-    try:
-        return client.get_zone().revision
-    except ServiceProblem as problem:
-        if problem.code != "roost.forbidden":
-            raise
-        return 0
 
 
 def _listed(client: Client, since: int) -> Iterator[ChangeView]:
@@ -79,7 +68,7 @@ def _words(change: ChangeView) -> Iterator[str]:
     if change.removed:
         yield f"removed {_some(change.removed)}"
     for entry in change.registered:
-        yield f"set {entry}"
+        yield entry
 
 
 def _some(names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from litestar.connection import ASGIConnection
 from litestar.datastructures import ResponseHeader
 from litestar.handlers import BaseRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import Parameter
+from litestar.params import HeaderParameter, QueryParameter
 from litestar.response import Response
 
 from roost.agent.agent import Ticket
@@ -40,11 +40,11 @@ T = TypeVar("T")
 ETAG = re.compile(r'^(?:W/)?"?(\d{1,19})"?$')
 TEXT_SHOWN = 200  # reasons and candidates of a refusal
 
-DryRun = Annotated[bool, Parameter(query="dry_run", description="Only say what would come of it.")]
+DryRun = Annotated[bool, QueryParameter(name="dry_run", description="Only say what would come of it.")]
 Key = Annotated[
     str | None,
-    Parameter(
-        header="Idempotency-Key",
+    HeaderParameter(
+        name="Idempotency-Key",
         max_length=150,
         pattern=r"^[\x21-\x2e\x30-\x7e]*$",  # no slash: a decision is looked up by its key, in a path
         description="Chosen by you, without slashes: the same key is never done twice, but answered as the first time.",
@@ -52,15 +52,15 @@ Key = Annotated[
 ]
 IfMatch = Annotated[
     str | None,
-    Parameter(
-        header="If-Match",
+    HeaderParameter(
+        name="If-Match",
         max_length=40,
         pattern=r'^(W/)?"?[0-9]{1,19}"?$|^\*$',
         description="The generation that it must have still.",
     ),
 ]
-Cursor = Annotated[str, Parameter(query="cursor", max_length=400, description="`next` of the page before.")]
-Limit = Annotated[int, Parameter(query="limit", ge=1, le=100_000, description="Items of a page.")]
+Cursor = Annotated[str, QueryParameter(name="cursor", max_length=400, description="`next` of the page before.")]
+Limit = Annotated[int, QueryParameter(name="limit", ge=1, le=100_000, description="Items of a page.")]
 
 COMMON = (
     "roost.invalid_request", "roost.unauthorised", "roost.forbidden", "roost.rate_limited", "roost.overloaded",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import get, post
-from litestar.params import Parameter
+from litestar.params import JSONBody, Parameter, QueryParameter
 from litestar.types import Scope
 
 from roost.agent.decision import Decision
@@ -38,7 +38,7 @@ Which = Annotated[int | None, Parameter(ge=0, le=100_000, description="Which VM 
 @get("/v1/capacity", **may("read", "roost.not_found", namespaced=True))
 async def capacity(
     scope: Scope,
-    vm_type: Annotated[str, Parameter(query="type", max_length=200, description="Only this VM type.")] = "",
+    vm_type: Annotated[str, QueryParameter(name="type", max_length=200, description="Only this VM type.")] = "",
     priority: Annotated[str, Parameter(max_length=200, description="The priority band; the highest if empty.")] = "",
 ) -> CapacityView:
     """How many more VMs of each type fit now, if nothing else came: in the zone, and by cluster.
@@ -76,7 +76,7 @@ def _request(asking: Asking, data: Question | WhyNotQuestion) -> Request:
 
 
 @post("/v1/explain", status_code=200, **may("read", "roost.too_large", "roost.unsupported_media_type", namespaced=True))
-async def explain(data: Question, scope: Scope) -> ExplanationView:
+async def explain(data: JSONBody[Question], scope: Scope) -> ExplanationView:
     """Why a request would be placed as it would be now, or not at all, and what would make it fit."""
     asking = asking_of(scope)
     request = _request(asking, data)
@@ -88,7 +88,7 @@ async def explain(data: Question, scope: Scope) -> ExplanationView:
     status_code=200,
     **may("read", "roost.not_found", "roost.too_large", "roost.unsupported_media_type", namespaced=True),
 )
-async def why_not(data: WhyNotQuestion, scope: Scope) -> WhyNotView:
+async def why_not(data: JSONBody[WhyNotQuestion], scope: Scope) -> WhyNotView:
     """Why one machine would not get a VM: the rule that refuses it, or the preference by which it loses."""
     asking = asking_of(scope)
     request = _request(asking, data)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from litestar import delete, get, patch, post
-from litestar.params import Parameter
+from litestar.params import JSONBody, Parameter, QueryParameter
 from litestar.response import Response
 from litestar.types import Scope
 
@@ -87,7 +87,7 @@ async def list_machines(
     cluster: Annotated[str, Parameter(max_length=200, description="Only of this cluster.")] = "",
     rack: Annotated[str, Parameter(max_length=200, description="Only of this rack.")] = "",
     hardware: Annotated[str, Parameter(max_length=200, description="Only of this hardware generation.")] = "",
-    in_state: Annotated[StateName | None, Parameter(query="state", description="Only in this state.")] = None,
+    in_state: Annotated[StateName | None, QueryParameter(name="state", description="Only in this state.")] = None,
     empty: Annotated[bool | None, Parameter(description="Only without VMs, or only with some.")] = None,
 ) -> MachinePage:
     """Machines by name, as this worker's agent sees them."""
@@ -179,7 +179,12 @@ def _described(row: MachineRow, resources: list[str]) -> dict[str, Any]:
 
 @patch("/v1/machines/{machine:str}", response_headers=ETAG_HEADER, **may("operate", *WRITING, "roost.not_found"))
 async def change_machine(
-    machine: Name, data: MachineChange, scope: Scope, key: Key = None, if_match: IfMatch = None, dry_run: DryRun = False
+    machine: Name,
+    data: JSONBody[MachineChange],
+    scope: Scope,
+    key: Key = None,
+    if_match: IfMatch = None,
+    dry_run: DryRun = False,
 ) -> Response[Done]:
     """Say how a machine is: ready, draining, down or quarantined, and how healthy. What runs on it stays."""
     operation = SetMachine(
@@ -189,7 +194,9 @@ async def change_machine(
 
 
 @post("/v1/machines", status_code=201, **may("operate", *WRITING, "roost.not_found", dry=Done))
-async def add_machines(data: NewMachines, scope: Scope, key: Key = None, dry_run: DryRun = False) -> Response[Done]:
+async def add_machines(
+    data: JSONBody[NewMachines], scope: Scope, key: Key = None, dry_run: DryRun = False
+) -> Response[Done]:
     """Add machines, and with them racks and clusters: all of them, or none."""
     asking = asking_of(scope)
     asking.service.check_open()
@@ -282,7 +289,7 @@ async def get_cluster(cluster: Name, scope: Scope) -> ClusterView:
 
 @patch("/v1/clusters/{cluster:str}", **may("operate", *WRITING, "roost.not_found"))
 async def change_cluster(
-    cluster: Name, data: ClusterChange, scope: Scope, key: Key = None, dry_run: DryRun = False
+    cluster: Name, data: JSONBody[ClusterChange], scope: Scope, key: Key = None, dry_run: DryRun = False
 ) -> Response[Done]:
     """Take a cluster out of use for new VMs, or back."""
     return await _write(asking_of(scope), SetCluster(cluster, data.quarantined), key, dry_run)

@@ -6,7 +6,7 @@ import time
 from typing import Annotated
 
 from litestar import Response, delete, get, post
-from litestar.params import Parameter
+from litestar.params import HeaderParameter, JSONBody, Parameter
 from litestar.response import Stream
 from litestar.types import Scope
 
@@ -47,7 +47,7 @@ async def stream_changes(
         int | None, Parameter(ge=0, le=2**62, description="Changes after this revision; from now on if left out.")
     ] = None,
     last_event_id: Annotated[
-        str | None, Parameter(header="Last-Event-ID", max_length=18, pattern="^[0-9]*$", description="As `since`.")
+        str | None, HeaderParameter(name="Last-Event-ID", max_length=18, pattern="^[0-9]*$", description="As `since`.")
     ] = None,
 ) -> Stream:
     """Changes as they happen, as server-sent events whose ids are revisions. A stream that broke goes on from there."""
@@ -86,7 +86,7 @@ async def list_tokens(scope: Scope) -> Tokens:
 
 
 @post("/v1/tokens", status_code=201, **may("admin", *WRITING))
-async def create_token(data: NewToken, scope: Scope) -> TokenMade:
+async def create_token(data: JSONBody[NewToken], scope: Scope) -> TokenMade:
     """Make a token. Its secret is in this answer and nowhere else."""
     asking = asking_of(scope)
     service, by = asking.service, asking.principal.name

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 from litestar import delete, get, post, put
-from litestar.params import Parameter
+from litestar.params import JSONBody, Parameter
 from litestar.types import Scope
 
 from roost.api.gate import Asking
@@ -114,7 +114,7 @@ async def get_policy(name: Name, scope: Scope) -> PolicyView:
 
 
 @post("/v1/policies/validate", status_code=200, **may("read", "roost.too_large", "roost.unsupported_media_type"))
-async def validate(data: PolicyText, scope: Scope) -> PolicyView:
+async def validate(data: JSONBody[PolicyText], scope: Scope) -> PolicyView:
     """Read a policy, compile it and try it out on this zone; a mistake is told with its line. Nothing is kept."""
     asking = asking_of(scope)
     asking.service.check_open()
@@ -125,7 +125,7 @@ async def validate(data: PolicyText, scope: Scope) -> PolicyView:
 
 @put("/v1/policies/{name:str}", status_code=200, **may("operate", *WRITING))
 async def put_policy(
-    name: Name, data: PolicyText, scope: Scope, key: Key = None, dry_run: DryRun = False
+    name: Name, data: JSONBody[PolicyText], scope: Scope, key: Key = None, dry_run: DryRun = False
 ) -> PolicyView:
     """Keep a policy under its name. It decides nothing until it is activated."""
     asking = asking_of(scope)
@@ -154,7 +154,7 @@ async def delete_policy(name: Name, scope: Scope, key: Key = None, dry_run: DryR
 
 
 @post("/v1/policies/activate", status_code=200, **may("operate", *WRITING, "roost.not_found"))
-async def activate(data: Activation, scope: Scope, key: Key = None, dry_run: DryRun = False) -> Active:
+async def activate(data: JSONBody[Activation], scope: Scope, key: Key = None, dry_run: DryRun = False) -> Active:
     """Let a policy decide from now on, on every worker; with `against`, two share the tenants by a hash of the name.
 
     The policies are compiled and tried out first; requests go on being decided meanwhile.

@@ -8,8 +8,9 @@ import re
 from itertools import islice
 from typing import Annotated
 
+import msgspec
 from litestar import delete, get, post
-from litestar.params import Parameter
+from litestar.params import JSONBody, Parameter
 from litestar.response import Response
 from litestar.types import Scope
 
@@ -84,9 +85,16 @@ async def _place(asking: Asking, operation: PlaceVMs, key: str | None, dry_run: 
     else:
         ticket = await service.submit(operation, _key(asking, key), by)
     try:
-        return placed(asking, tenant, ticket, dry_run=dry_run)
+        found = placed(asking, tenant, ticket, dry_run=dry_run)
     except Refused as refused:
         raise _exists(operation, refused) from None
+    return await _as_it_is(asking, found) if found.replayed else found
+
+
+async def _as_it_is(asking: Asking, found: Placed) -> Placed:
+    """What was placed before, with the generation that the tenant has now."""
+    row = await asking.service.read(lambda store: store.tenant(found.tenant))
+    return msgspec.structs.replace(found, generation=row.stamp if row else 0)
 
 
 def _response(body: Placed) -> Response[Placed]:
@@ -108,7 +116,9 @@ def _exists(operation: PlaceVMs, refused: Refused) -> Refused:
     response_headers=ETAG_HEADER,
     **may("allocate", *PLACING, namespaced=True, dry=Placed),
 )
-async def create_tenant(data: TenantWish, scope: Scope, key: Key = None, dry_run: DryRun = False) -> Response[Placed]:
+async def create_tenant(
+    data: JSONBody[TenantWish], scope: Scope, key: Key = None, dry_run: DryRun = False
+) -> Response[Placed]:
     """Create a tenant with its first VMs: all of them are placed, or none."""
     return _response(await create(asking_of(scope), data, key, dry_run))
 
@@ -127,7 +137,12 @@ async def create(asking: Asking, wish: TenantWish, key: str | None, dry_run: boo
     **may("allocate", *PLACING, "roost.not_found", namespaced=True, dry=Placed),
 )
 async def scale_out(
-    tenant: TenantPath, data: ScaleOut, scope: Scope, key: Key = None, if_match: IfMatch = None, dry_run: DryRun = False
+    tenant: TenantPath,
+    data: JSONBody[ScaleOut],
+    scope: Scope,
+    key: Key = None,
+    if_match: IfMatch = None,
+    dry_run: DryRun = False,
 ) -> Response[Placed]:
     """Place more VMs of a tenant: all of them, or none. Its constraints hold for all of its VMs together."""
     asking = asking_of(scope)
@@ -139,7 +154,12 @@ async def scale_out(
     "/v1/tenants/{tenant:str}/release", status_code=200, **may("allocate", *WRITING, "roost.not_found", namespaced=True)
 )
 async def scale_in(
-    tenant: TenantPath, data: ScaleIn, scope: Scope, key: Key = None, if_match: IfMatch = None, dry_run: DryRun = False
+    tenant: TenantPath,
+    data: JSONBody[ScaleIn],
+    scope: Scope,
+    key: Key = None,
+    if_match: IfMatch = None,
+    dry_run: DryRun = False,
 ) -> Response[Done]:
     """Release VMs of a tenant: all of them, or none."""
     asking = asking_of(scope)
@@ -170,7 +190,7 @@ async def _release(asking: Asking, operation: ReleaseVMs, key: str | None, dry_r
 
 
 @post("/v1/batch", status_code=200, **may("allocate", *WRITING, namespaced=True))
-async def batch(data: Batch, scope: Scope, dry_run: DryRun = False) -> BatchResults:
+async def batch(data: JSONBody[Batch], scope: Scope, dry_run: DryRun = False) -> BatchResults:
     """Many requests in one call. Each is done or not done by itself, and has its own result."""
     return await do_batch(asking_of(scope), data, dry_run)
 
@@ -189,6 +209,9 @@ async def do_batch(asking: Asking, data: Batch, dry_run: bool = False) -> BatchR
     if tickets:
         await asyncio.wait(tickets)
     results = [_result(asking, item, each, dry_run) for item, each in zip(data.requests, waiting, strict=True)]
+    for i, result in enumerate(results):
+        if result.placed is not None and result.placed.replayed:
+            results[i] = msgspec.structs.replace(result, placed=await _as_it_is(asking, result.placed))
     succeeded = sum(result.problem is None for result in results)
     return BatchResults(results=results, done=succeeded, failed=len(results) - succeeded)
 
