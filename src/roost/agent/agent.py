@@ -42,7 +42,7 @@ from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.model.change import Placed
-from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, UnknownName
+from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
 from roost.model.request import Placement
 from roost.model.rows import MachineState
 from roost.model.zone import MOST_FEATURES
@@ -388,7 +388,9 @@ class Agent:
                 machine=operation.machine, condition=_condition(operation), version=version, **common
             )
         if isinstance(operation, SetEntry):
-            return store.Register(kind=operation.kind, name=operation.name, value=operation.value, **common)
+            return store.Register(
+                kind=operation.kind, name=operation.name, value=operation.value, guarded=operation.new, **common
+            )
         if isinstance(operation, SetCluster):
             return store.SetQuarantine(cluster=operation.cluster, quarantined=operation.quarantined, **common)
         if isinstance(operation, AddMachines):
@@ -607,6 +609,8 @@ class Agent:
         self.counters.conflicts += isinstance(ticket.operation, PlaceVMs)
         if conflict.reason == "gone":
             self._answer(ticket, "invalid", error=Outdated("vms", conflict.detail, "look again at what runs"))
+        elif conflict.reason == "registry":
+            self._answer(ticket, "invalid", error=Taken("name", conflict.detail, "choose another"))
         elif ticket.retries >= self.settings.retries:
             self._answer(ticket, "conflicts", f"{conflict.detail} ({ticket.retries} retries)")
         else:

@@ -69,6 +69,7 @@ class SetEntry(_Operation, frozen=True, tag="entry"):
     kind: str
     name: str
     value: str | None = None
+    new: bool = False  # there must be none of this name yet
 
 
 Operation = PlaceVMs | ReleaseVMs | SetMachine | SetCluster | AddMachines | RemoveMachines | SetEntry

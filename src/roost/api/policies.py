@@ -28,7 +28,9 @@ class InForce(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class PolicyBook:
     """What a zone's registry says of policies."""
 
-    def __init__(self, registry: Mapping[tuple[str, str], str]) -> None:
+    def __init__(self, registry: Mapping[tuple[str, str], str], own: Policy | None = None) -> None:
+        """`own`: the policy of the settings, which may have rules that only this service knows."""
+        self._own = own
         self.texts = {name: text for (kind, name), text in registry.items() if kind == KIND}
         self._past = {digest: text for (kind, digest), text in registry.items() if kind == PAST}
         chosen = registry.get((ACTIVE, IN_FORCE))
@@ -55,6 +57,8 @@ class PolicyBook:
         name, _, digest = recorded.rpartition(" ")
         if digest in self._past:
             return Policy.parse(self._past[digest], f"{name}.yaml", only_shipped=True)
+        if self._own is not None and self._own.digest == digest:
+            return self._own
         policy = self.find(name)
         if policy.digest != digest:
             raise InvalidInput("policy", f"{name} {digest}, which decided it, is not known here any more")

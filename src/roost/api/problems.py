@@ -10,7 +10,7 @@ import msgspec
 
 from roost.agent.operation import Answer
 from roost.engine.explain import FAILURES, Failure
-from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, UnknownName
+from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
 from roost.wire import Problem, ReasonView, RemedyView
 
 TYPE = "urn:roost:problem:"
@@ -140,8 +140,8 @@ def of_answer(
 
 def _code_of(code: str, where: str) -> str:
     """A thing that a path names and that is not there is not found; a name inside a request is a mistake in it."""
-    if code == Outdated.code:
-        return "roost.outdated"
+    if code in (Outdated.code, Taken.code):
+        return "roost.outdated" if code == Outdated.code else "roost.conflict"
     if code == UnknownName.code and where in ("tenant", "machine", "cluster", "vm", "key", "policy", "token"):
         return "roost.not_found"
     return "roost.invalid_request"

@@ -111,10 +111,10 @@ class Service:
         ensure_store(settings.store.url, settings.store.zone)  # a database that was away may be empty
         self.store = open_store(settings.store.url)
         try:
-            book = PolicyBook(_whole_registry(self.store))
+            self._own, book = find_policy(given.policy), PolicyBook(_whole_registry(self.store))
             self.agent = open_agent(
                 self.store,
-                book.split(find_policy(given.policy)),
+                book.split(self._own),
                 self.name,
                 seed=given.seed or random.SystemRandom().getrandbits(62),
                 settings=AgentSettings(
@@ -230,9 +230,9 @@ class Service:
             self._went_away(str(error))
             raise
 
-    async def enter(self, kind: str, name: str, value: str | None, key: str, by: str) -> Ticket:
-        """Set an entry of the registry, or remove it."""
-        ticket = await self.submit(SetEntry(kind, name, value), key, by)
+    async def enter(self, kind: str, name: str, value: str | None, key: str, by: str, *, new: bool = False) -> Ticket:
+        """Set an entry of the registry, or remove it; `new`: only if there is none yet."""
+        ticket = await self.submit(SetEntry(kind, name, value, new), key, by)
         self._read_registry()
         return ticket
 
@@ -331,7 +331,7 @@ class Service:
         """Take in tokens and policies as the feed brought them."""
         registry = self._registry = self.agent.replica.registry
         self.tokens = TokenBook({name: value for (kind, name), value in registry.items() if kind == TOKEN})
-        before, self.policies = self.policies.in_force, PolicyBook(registry)
+        before, self.policies = self.policies.in_force, PolicyBook(registry, self._own)
         if self.policies.in_force != before and self.ready:
             self._switching = asyncio.create_task(self._switch(self._switching))
 

@@ -14,9 +14,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from roost.wire import Scope
+from roost.model.errors import InvalidInput, Taken
+from roost.wire import NewToken, Scope, TokenMade, TokenView
 
 KIND = "token"  # in the registry
+MOST = 10_000  # tokens of a zone
+DAY = 86_400.0  # seconds
 PREFIX = "roost"
 IMPLIED: dict[Scope, frozenset[Scope]] = {
     "read": frozenset({"read"}),
@@ -58,22 +61,6 @@ ANYBODY = Principal("anonymous", IMPLIED["admin"])
 _decode = msgspec.json.Decoder(StoredToken).decode
 
 
-def new_token(
-    name: str, scopes: tuple[Scope, ...], namespace: str, now: float, expires: float, created_by: str
-) -> tuple[str, str]:
-    """A token to hand out, and what the registry keeps of it."""
-    secret = secrets.token_urlsafe(32)
-    kept = StoredToken(
-        digest=_digest(secret),
-        scopes=scopes,
-        namespace=namespace,
-        created=now,
-        expires=expires,
-        created_by=created_by,
-    )
-    return f"{PREFIX}_{name}_{secret}", msgspec.json.encode(kept).decode()
-
-
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
@@ -83,6 +70,49 @@ class TokenBook:
 
     def __init__(self, registry: Mapping[str, str]) -> None:
         self.tokens = {name: _decode(value) for name, value in registry.items()}
+
+    def make(self, wanted: NewToken, now: float, by: str) -> tuple[TokenMade, str]:
+        """A new token to hand out, and what the registry keeps of it; refuses what makes no sense."""
+        if wanted.name in self.tokens:
+            raise Taken("name", f"there is a token {wanted.name}", "revoke it first, or choose another name")
+        if len(self.tokens) >= MOST:
+            raise InvalidInput("name", f"a zone keeps {MOST:,} tokens", "revoke some first")
+        if not self.tokens and "admin" not in wanted.scopes:
+            raise InvalidInput("scopes", "the first token must have scope admin", "nobody else could make more")
+        if wanted.namespace and {"operate", "admin"} & set(wanted.scopes):
+            raise InvalidInput("namespace", "goes with read and allocate only", "leave it out, or the other scopes")
+        secret = secrets.token_urlsafe(32)
+        expires = now + wanted.days * DAY if wanted.days else 0.0
+        kept = StoredToken(
+            digest=_digest(secret),
+            scopes=wanted.scopes,
+            namespace=wanted.namespace,
+            created=now,
+            expires=expires,
+            created_by=by,
+        )
+        made = TokenMade(
+            token=f"{PREFIX}_{wanted.name}_{secret}",
+            name=wanted.name,
+            scopes=wanted.scopes,
+            namespace=wanted.namespace,
+            expires=expires,
+        )
+        return made, msgspec.json.encode(kept).decode()
+
+    def views(self) -> list[TokenView]:
+        """All of them, without secrets."""
+        return [
+            TokenView(
+                name=name,
+                scopes=token.scopes,
+                namespace=token.namespace,
+                created=token.created,
+                expires=token.expires,
+                created_by=token.created_by,
+            )
+            for name, token in sorted(self.tokens.items())
+        ]
 
     def __bool__(self) -> bool:
         return bool(self.tokens)

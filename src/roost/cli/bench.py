@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from roost.cli.output import console, errors, print_json, progress
+from roost.cli.output import Form, Output, console, errors, print_json, progress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,13 +27,13 @@ def engine(
     classes: Annotated[int, typer.Option(help="Kinds of request, of Zipf popularity.", min=1, max=120)] = 100,
     requests: Annotated[int, typer.Option(help="Placements measured after the zone is full.", min=100)] = 100_000,
     policy: Annotated[str, typer.Option(help="A shipped policy.")] = "default",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")] = False,
+    output: Output = Form.TABLE,
 ) -> None:
     """How fast the engine decides on a nearly full zone with churn, and how much memory it takes.
 
     \b
       roost bench engine                                  10,000, 50,000 and 100,000 machines
-      roost bench engine --machines 100000 --json
+      roost bench engine --machines 100000 -o json
     """
     sizes = machines or [10_000, 50_000, 100_000]
     if len(sizes) == 1:
@@ -43,7 +43,7 @@ def engine(
             results = [bench_engine(sizes[0], classes, requests, policy, report)]
     else:  # a process for each, so that none inherits another's memory
         results = [_alone(size, classes, requests, policy) for size in sizes]
-    if json:
+    if output is Form.JSON:
         print_json(results)
     else:
         console().print(_table(results))
@@ -54,7 +54,7 @@ def agents(
     machines: Annotated[int, typer.Option(help="Size of the zone that one agent fills.", min=1_000)] = 20_000,
     seconds: Annotated[float, typer.Option(help="Length of each measurement.", min=0.5)] = 4.0,
     repeats: Annotated[int, typer.Option(help="Measurements of each kind; their median is shown.", min=1)] = 3,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables.")] = False,
+    output: Output = Form.TABLE,
 ) -> None:
     """How many VMs a second agents place durably, and how often several get in each other's way.
 
@@ -69,7 +69,7 @@ def agents(
 
     with progress("agents") as report:
         result = bench_agents(machines, seconds, repeats, report)
-    if json:
+    if output is Form.JSON:
         print_json(result)
         return
     console().print(_listing("one agent fills an empty zone", result["one_agent"]))
@@ -81,14 +81,14 @@ def restart(
     machines: Annotated[int, typer.Option(help="Size of the zone.", min=1_000)] = 100_000,
     vms: Annotated[int, typer.Option(help="VMs in the store.", min=1)] = 500_000,
     changes: Annotated[int, typer.Option(help="Changes that a follower has missed.", min=1)] = 100_000,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")] = False,
+    output: Output = Form.TABLE,
 ) -> None:
     """How soon a process that starts on a full store decides, and how soon a follower that was away is up to date."""
     from roost.bench.restart import bench_restart
 
     with progress("restart") as report:
         results = bench_restart(machines, vms, changes, report)
-    if json:
+    if output is Form.JSON:
         print_json(results)
     else:
         console().print(_rows("start and catch-up", results))
@@ -99,7 +99,7 @@ def service(
     machines: Annotated[int, typer.Option(help="Size of the zone.", min=1_000)] = 20_000,
     seconds: Annotated[float, typer.Option(help="Length of each measurement.", min=0.5)] = 4.0,
     repeats: Annotated[int, typer.Option(help="Measurements of each kind; their median is shown.", min=1)] = 3,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")] = False,
+    output: Output = Form.TABLE,
 ) -> None:
     """How many requests a second the HTTP service answers, durably, against an echo by the same server.
 
@@ -114,7 +114,7 @@ def service(
 
     with progress("service") as report:
         result = bench_service(machines, seconds, repeats, report)
-    if json:
+    if output is Form.JSON:
         print_json(result)
     else:
         console().print(_rows("requests a second", result["rows"]))
@@ -128,7 +128,7 @@ def _alone(size: int, classes: int, requests: int, policy: str) -> dict[str, Any
     script = "from roost.cli.main import main; main()"
     errors().print(f"{size:,} machines …", highlight=False)
     done = subprocess.run(
-        [sys.executable, "-c", script, "bench", "engine", *arguments, "--json"], stdout=subprocess.PIPE, check=False
+        [sys.executable, "-c", script, "bench", "engine", *arguments, "-o", "json"], stdout=subprocess.PIPE, check=False
     )
     if done.returncode:
         raise typer.Exit(done.returncode)

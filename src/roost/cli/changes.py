@@ -67,8 +67,7 @@ def _words(change: ChangeView) -> Iterator[str]:
         yield f"{each['cluster']}: {'quarantined' if each['after'] else 'no longer quarantined'}"
     if change.removed:
         yield f"removed {_some(change.removed)}"
-    for entry in change.registered:
-        yield entry
+    yield from change.registered
 
 
 def _some(names: Sequence[str]) -> str:

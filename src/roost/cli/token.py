@@ -12,7 +12,7 @@ import typer
 
 from roost.cli.options import Service, StoreOption, flat
 from roost.cli.output import Form, Output, advise, decode, print_json, print_table, say, when
-from roost.model.errors import InvalidInput, UnknownName
+from roost.model.errors import UnknownName
 
 if TYPE_CHECKING:
     from roost.store.contract import Store
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Make tokens, list them, revoke them.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="What it is called in the audit trail.", metavar="NAME")]
-DAY = 86_400.0  # seconds
 BY = "roost token"  # who, if it was done without a service
 
 
@@ -122,43 +121,20 @@ def _opened(store: str, *, read_only: bool = False) -> Iterator[Store]:
 
 
 def _make(store: str, wanted: NewToken) -> TokenMade:
-    """As the service does it: see `create_token` in roost.api.routes.operations."""
-    from roost.api.tokens import KIND, new_token
-    from roost.wire import TokenMade
+    from roost.api.tokens import KIND, TokenBook
     from roost.wiring import register
 
     with _opened(store) as opened:
-        known = opened.registry(KIND)
-        if wanted.name in known:
-            raise InvalidInput("name", f"there is a token {wanted.name}", "revoke it first, or choose another name")
-        if not known and "admin" not in wanted.scopes:
-            raise InvalidInput("--scope", "the first token must have scope admin", "later ones need it to be made")
-        if wanted.namespace and {"operate", "admin"} & set(wanted.scopes):
-            raise InvalidInput("--namespace", "goes with read and allocate only")
-        now = time.time()
-        expires = now + wanted.days * DAY if wanted.days else 0.0
-        token, value = new_token(wanted.name, wanted.scopes, wanted.namespace, now, expires, BY)
-        register(opened, KIND, wanted.name, value, BY)
-    return TokenMade(token=token, name=wanted.name, scopes=wanted.scopes, namespace=wanted.namespace, expires=expires)
+        made, kept = TokenBook(opened.registry(KIND)).make(wanted, time.time(), BY)
+        register(opened, KIND, wanted.name, kept, BY)
+    return made
 
 
 def _list(store: str) -> list[TokenView]:
     from roost.api.tokens import KIND, TokenBook
-    from roost.wire import TokenView
 
     with _opened(store, read_only=True) as opened:
-        book = TokenBook(opened.registry(KIND))
-    return [
-        TokenView(
-            name=name,
-            scopes=token.scopes,
-            namespace=token.namespace,
-            created=token.created,
-            expires=token.expires,
-            created_by=token.created_by,
-        )
-        for name, token in sorted(book.tokens.items())
-    ]
+        return TokenBook(opened.registry(KIND)).views()
 
 
 def _revoke(store: str, name: str) -> None:

@@ -3,6 +3,7 @@
     RoostError
     ├── InvalidInput        the caller's mistake: says where, what is wrong, and what would be right
     │   ├── UnknownName     a name that is not in the zone or the policy, with the nearest names that are
+    │   ├── Taken           a name that somebody else has
     │   ├── NoZone          a store that holds no zone yet
     │   └── Outdated        somebody changed it since the caller looked
     ├── StoreUnavailable    the store cannot be reached or used just now; what was asked may or may not have been done
@@ -50,6 +51,12 @@ class UnknownName(InvalidInput):
         more = "" if close or len(names) <= 8 else f" and {len(names) - 8} more"
         remedy = f"{'did you mean' if close else 'known are'} {', '.join(shown)}{more}" if names else "none are defined"
         super().__init__(where, f"no {kind} is called {str(name)!r}", remedy)
+
+
+class Taken(InvalidInput):
+    """Somebody else has the name."""
+
+    code = "roost.taken"
 
 
 class NoZone(InvalidInput):

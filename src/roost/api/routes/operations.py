@@ -24,11 +24,10 @@ from roost.api.routes.common import (
     was_decided,
 )
 from roost.api.service import new_key
-from roost.api.tokens import KIND, new_token
-from roost.wire import Changes, Health, NewToken, TokenMade, Tokens, TokenView
+from roost.api.tokens import KIND
+from roost.wire import Changes, Health, NewToken, TokenMade, Tokens
 
 Since = Annotated[int, Parameter(ge=0, le=2**62, description="Changes after this revision.")]
-MOST_TOKENS = 10_000
 EVENT_STREAM = "text/event-stream"
 
 
@@ -71,18 +70,7 @@ async def list_tokens(scope: Scope) -> Tokens:
     """All tokens, without their secrets."""
     service = asking_of(scope).service
     service.check_open()
-    found = [
-        TokenView(
-            name=name,
-            scopes=token.scopes,
-            namespace=token.namespace,
-            created=token.created,
-            expires=token.expires,
-            created_by=token.created_by,
-        )
-        for name, token in sorted(service.tokens.tokens.items())
-    ]
-    return Tokens(items=found)
+    return Tokens(items=service.tokens.views())
 
 
 @post("/v1/tokens", status_code=201, **may("admin", *WRITING))
@@ -93,23 +81,9 @@ async def create_token(data: JSONBody[NewToken], scope: Scope) -> TokenMade:
     service.check_open()
     one_line("name", data.name)
     one_line("namespace", data.namespace)
-    if data.name in service.tokens.tokens:
-        raise Refused("roost.conflict", f"there is a token {data.name}", field="name")
-    if len(service.tokens.tokens) >= MOST_TOKENS:
-        raise Refused("roost.too_large", f"a zone keeps {MOST_TOKENS:,} tokens")
-    if not service.tokens and "admin" not in data.scopes:
-        raise Refused(
-            "roost.conflict",
-            "the first token must have scope admin: afterwards nobody without one gets in",
-            field="scopes",
-        )
-    if data.namespace and {"operate", "admin"} & set(data.scopes):
-        raise Refused("roost.invalid_request", "a namespace goes with read and allocate only", field="namespace")
-    now = time.time()
-    expires = now + data.days * 86_400 if data.days else 0.0
-    token, kept = new_token(data.name, data.scopes, data.namespace, now, expires, by)
-    concluded(asking, await service.enter(KIND, data.name, kept, new_key(), by))
-    return TokenMade(token=token, name=data.name, scopes=data.scopes, namespace=data.namespace, expires=expires)
+    made, kept = service.tokens.make(data, time.time(), by)
+    concluded(asking, await service.enter(KIND, data.name, kept, new_key(), by, new=True))
+    return made
 
 
 @delete("/v1/tokens/{name:str}", status_code=204, **may("admin", *WRITING, "roost.not_found"))
