@@ -62,7 +62,7 @@ def test_a_zone_can_be_looked_at() -> None:
         (("zone", "show", "synthetic:many"), "write synthetic:20000"),
         (("policy", "show", "densest.yaml"), "densest.yaml: no such file"),
         (("policy", "check", "bad.yaml"), "bad.yaml:3: machines.validators[0]: no rule here is called 'has_rom'"),
-        (("demo", "--machines", "7"), "200000"),
+        (("demo", "--machines", "7"), "100"),
     ],
 )
 def test_a_mistake_ends_with_a_sentence_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
