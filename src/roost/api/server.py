@@ -87,6 +87,8 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         found.bind((host, port))
+        if not shared:
+            found.listen(BACKLOG)  # whoever is told of the address can connect at once
     except (OSError, UnicodeError) as error:
         found.close()
         said = getattr(error, "strerror", None) or str(error)

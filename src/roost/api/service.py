@@ -16,7 +16,7 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -225,10 +225,18 @@ class Service:
         """Something from the store, read in another thread."""
         self.check_open()
         try:
-            return await asyncio.to_thread(look, self.store)
+            return await self._in_time(asyncio.to_thread(look, self.store))
         except StoreUnavailable as error:
             self._went_away(str(error))
             raise
+
+    async def _in_time(self, reading: Awaitable[T]) -> T:
+        """What comes in the time that an answer may take: a store that hangs keeps nobody waiting for ever."""
+        try:
+            async with asyncio.timeout(self.settings.limits.request_seconds):
+                return await reading
+        except TimeoutError:
+            raise Refused("roost.timeout", "the store did not answer in time") from None
 
     async def enter(self, kind: str, name: str, value: str | None, key: str, by: str, *, new: bool = False) -> Ticket:
         """Set an entry of the registry, or remove it; `new`: only if there is none yet."""
@@ -388,7 +396,7 @@ class Service:
         self._past_waiting += 1
         try:
             job = partial(_look_back, self.store, key, self.policies, look)
-            return await self._loop.run_in_executor(self._slow, job)
+            return await self._in_time(self._loop.run_in_executor(self._slow, job))
         finally:
             self._past_waiting -= 1
 
