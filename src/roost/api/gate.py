@@ -11,7 +11,7 @@ import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -52,7 +52,6 @@ class Asking:
     trace_id: str = ""
     decision: str = ""  # the key of what was decided
     status: int = 0
-    more: dict[str, Any] = field(default_factory=dict)  # for the log
 
 
 class Gate:
