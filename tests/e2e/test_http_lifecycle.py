@@ -186,6 +186,7 @@ def _away(service: Serving) -> None:
     started = time.monotonic()
     with ThreadPoolExecutor(12) as pool:
         creating = [pool.submit(_create, service.url) for _ in range(8)]
+        creating.append(pool.submit(_create, service.url, dry_run="true"))
         reading = [
             pool.submit(httpx.get, f"{service.url}{path}", timeout=30) for path in ("/v1/tenants", "/v1/changes")
         ]

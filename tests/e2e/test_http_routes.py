@@ -253,14 +253,17 @@ def test_each_request_of_a_batch_has_its_own_result(api: Api) -> None:
         {"tenant": "odd", "vms": [{"type": "none"}]},
         {"tenant": "odd", "vms": [{"type": "D2"}], "key": "with space"},
         {"tenant": "many", "vms": [{"type": "D2", "count": 100_000}]},
+        {"tenant": "odd", "vms": [{"type": "D2", "cluster": "\0"}]},
     ]
+    dry = api.http.post("/v1/batch", params={"dry_run": True}, json={"requests": requests}).json()
+    assert [result["status"] for result in dry["results"]] == [200, 409, 200, 404, 422, 400, 400, 413, 400]
     answer = api.http.post("/v1/batch", json={"requests": requests})
     assert answer.status_code == 200
     body = answer.json()
-    assert [result["status"] for result in body["results"]] == [201, 409, 201, 404, 422, 400, 400, 413]
+    assert [result["status"] for result in body["results"]] == [201, 409, 201, 404, 422, 400, 400, 413, 400]
     codes = [result["problem"] and result["problem"]["code"] for result in body["results"]]
     assert codes[1:6:2] == ["roost.conflict", "roost.not_found", "roost.invalid_request"]
-    assert (body["done"], body["failed"]) == (2, 6)
+    assert (body["done"], body["failed"]) == (2, 7)
     assert [line["tenant"] for line in api.get("/v1/tenants")["items"]] == ["new", "old"]
     again = api.http.post("/v1/batch", json={"requests": requests[:1]}).json()["results"][0]
     assert again["placed"]["replayed"]
