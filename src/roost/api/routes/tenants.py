@@ -244,8 +244,8 @@ def _result(asking: Asking, item: BatchItem, waited: asyncio.Future[Ticket] | Re
             raise _exists(ticket.operation, refused) from None
         return BatchResult(status=200 if dry_run else 201, placed=body)
     except (Refused, RoostError) as error:  # the mistake of one is not that of all
-        refused = error if isinstance(error, Refused) else of_error(error)
-        return BatchResult(status=refused.status, problem=refused.problem(asking.request_id))
+        why = error if isinstance(error, Refused) else of_error(error)
+        return BatchResult(status=why.status, problem=why.problem(asking.request_id))
 
 
 # ------------------------------------------------------------------------------------------------------------ looking
