@@ -211,9 +211,10 @@ def test_a_database_that_dies_is_told_of_and_one_that_comes_back_is_used(
             problem(_create(service.url), "roost.store_unavailable")
             assert time.monotonic() - started < PATIENCE + A_LITTLE
             problem(httpx.get(f"{service.url}/readyz"), "roost.store_unavailable")
-            for path in ("/v1/zone", "/v1/tenants", "/v1/machines", "/v1/capacity", "/v1/policies", "/metrics"):
+            for path in ("/v1/zone", "/v1/tenants", "/v1/machines", "/v1/capacity", "/v1/policies"):
                 problem(httpx.get(f"{service.url}{path}"), "roost.store_unavailable")
             problem(_create(service.url, dry_run="true"), "roost.store_unavailable")
+            eventually(lambda: "roost_store_up 0.0" in httpx.get(f"{service.url}/metrics").text)
             _away(service)
         finally:
             postgres.start()
@@ -222,6 +223,19 @@ def test_a_database_that_dies_is_told_of_and_one_that_comes_back_is_used(
         assert httpx.get(f"{service.url}/v1/zone").json()["vms"] == 2
         assert '"a bug"' not in service.stderr
     audit(store)
+
+
+def test_a_database_that_dies_is_noticed_even_if_nobody_asks_for_anything(
+    postgres: ThrowawayPostgres, tmp_path: Path
+) -> None:
+    store = make_store(postgres.create_database("unseen"), tmp_path)
+    with serving(store, *LIMITS) as service:
+        postgres.kill()
+        try:
+            eventually(lambda: httpx.get(f"{service.url}/readyz").status_code == 503)
+        finally:
+            postgres.start()
+        eventually(lambda: httpx.get(f"{service.url}/readyz").status_code == 200)
 
 
 def test_a_database_that_does_not_answer_keeps_nobody_waiting_for_ever(

@@ -296,9 +296,11 @@ class Service:
         """Keep the metrics up to date."""
         turn = 0
         while True:
-            with contextlib.suppress(RoostError):
+            try:
                 last, _ = await asyncio.to_thread(self.store.head)
                 self.lag = max(0, last - self.agent.replica.revision)
+            except RoostError as error:  # /readyz and metrics are to tell, even if nobody asks for anything
+                self._went_away(str(error))
             self.metrics.measure(self)
             if turn % RULES_EVERY == 0:
                 self.metrics.measure_rules(self)
