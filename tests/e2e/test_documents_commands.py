@@ -1,0 +1,290 @@
+"""Every command of the pages is run as it stands, in order, and prints what the page shows below it.
+
+    ```sh                                commands; each ends well
+    ```console                           `$ command` (`> ` goes on), and below it what it prints
+    ```python                            a program; it ends well
+    <!-- file: NAME -->                  the block below is written to a file first
+    <!-- not run: REASON -->             the block below is only read; NOT_RUN lists them
+
+A command that ends badly is followed by `$ echo $?`. What is shown may leave out: `…` on a line of its own stands for
+any lines, elsewhere for any text; numbers, keys and spaces may differ. `roost serve` goes on running until the page
+starts another one or kills it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import httpx
+import pytest
+
+from roost.bench.postgres import ThrowawayPostgres
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/tutorial.md", "docs/policies.md", "docs/operate.md", "docs/how-to/run-workers.md")
+NOT_RUN = {
+    "README.md": ["it takes a minute, and tests of its own run it", "it is a file of Roost", "it installs"],
+    "docs/operate.md": ["needs root", "needs systemd"],
+}
+ELSEWHERE = {"docs/how-to/add-a-rule.md"}  # test_how_to_add_a_rule.py
+PROGRAMS = ("curl", "openssl", "sqlite3")  # that pages use and that may be missing
+BLOCK = re.compile(r"((?:^<!-- .*? -->\n)*)^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+RUN = ("sh", "console", "python")
+PORT, DATABASE, BACKUP = "7117", "postgresql://roost@db.example/roost", "postgresql://roost@db.example/restored"
+MARK = "--- that was it, with code"
+PATIENCE = 60.0  # seconds
+SETTLED = 2.0  # seconds that somebody looks at what goes on for ever
+WILD = re.compile(r"(…|\s+|\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b|\d[\d,.:]*)")
+
+
+@dataclass
+class Command:
+    """A command and what is shown of its output."""
+
+    text: str
+    shown: list[str] | None = None  # None: nothing is said about it
+    ends_badly: bool = False
+
+
+@dataclass
+class Block:
+    """A block of a page."""
+
+    kind: str
+    text: str
+    file: str = ""
+    not_run: str = ""
+    commands: list[Command] = field(default_factory=list)
+
+
+def blocks_of(page: str) -> list[Block]:
+    """The blocks of a page that are run or written to files, in order."""
+    found = []
+    for notes, kind, text in BLOCK.findall((ROOT / page).read_text()):
+        said = dict(re.findall(r"<!-- ([a-z ]+): (.*?) -->", notes))
+        block = Block(kind, text, said.get("file", ""), said.get("not run", ""))
+        if kind in RUN or block.file:
+            block.commands = _commands(block)
+            found.append(block)
+    commands = [command for block in found for command in block.commands]
+    for command, following in pairwise(commands):
+        command.ends_badly = following.text == "echo $?"
+    return found
+
+
+def _commands(block: Block) -> list[Command]:
+    if block.kind == "sh":
+        lines = block.text.replace("\\\n", " ").splitlines()
+        return [Command(line) for line in lines if line and not line.startswith("#")]
+    found: list[Command] = []
+    if block.kind == "console":
+        for line in block.text.splitlines():
+            if line.startswith("$ "):
+                found.append(Command(line[2:], []))
+            elif line.startswith("> ") and not found[-1].shown:
+                found[-1].text += f"\n{line[2:]}"
+            elif found[-1].shown is not None:
+                found[-1].shown.append(line)
+    return found
+
+
+def pattern_of(shown: list[str]) -> str:
+    """What matches an output that is shown like this."""
+    lines = []
+    for line in shown:
+        if line.strip() == "…":
+            lines.append(r"(?:.*\n)*?")
+            continue
+        parts = (_wild(part) if i % 2 else re.escape(part) for i, part in enumerate(WILD.split(line.strip())))
+        lines.append(rf"[ \t]*{''.join(parts)}[ \t]*\n")
+    return "".join(lines)
+
+
+def _wild(part: str) -> str:
+    if part == "…":
+        return r".*?"
+    if part.isspace():
+        return r"[ \t]+"
+    return r"[0-9a-f]{8,}" if re.fullmatch(r"[0-9a-f]{8,}", part) else r"\d[\d,.:]*"
+
+
+class Shell:
+    """A shell that lives as long as a page, and the service that the page has started."""
+
+    def __init__(self, folder: Path, names: dict[str, str], path: str) -> None:
+        self.folder, self._names = folder, names
+        hidden = ("ROOST_TOKEN", "ROOST_CONFIG", "ROOST_URL")
+        self.environment = {name: value for name, value in os.environ.items() if name not in hidden}
+        self.environment |= {
+            "PATH": f"{Path(sys.executable).parent}:{path}:{os.environ['PATH']}",
+            "COLUMNS": "120",
+            "ROOST_SERVER_PORT": names[PORT],
+            "ROOST_URL": f"http://127.0.0.1:{names[PORT]}",
+            "TZ": "UTC",
+        }
+        self._service: subprocess.Popen[bytes] | None = None
+        self._bash = subprocess.Popen(
+            ["bash", "--noprofile", "--norc"], cwd=folder, env=self.environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        self._code = 0
+
+    def own(self, text: str) -> str:
+        """With the addresses of this test instead of the page's."""
+        for name, real in self._names.items():
+            text = text.replace(name, real)
+        return text
+
+    def pages(self, text: str) -> str:
+        """With the page's addresses instead of those of this test."""
+        for name, real in self._names.items():
+            text = text.replace(real, name)
+        return text
+
+    def run(self, command: str) -> tuple[int, str]:
+        """Run a command to its end; its exit code and what it said."""
+        text = self.own(command)
+        if text.startswith("roost serve"):
+            return 0, self._serve(text)
+        if re.search(r" (--follow|-f)\b", text):
+            text = f"timeout --signal INT {SETTLED} {text} || true"
+        assert self._bash.stdin
+        script = f"(exit {self._code})\n{{ {text}\n}} < /dev/null\ncode=$?; echo; echo '{MARK}' $code\n"
+        self._bash.stdin.write(script.encode())
+        self._bash.stdin.flush()
+        said = self._read()
+        output, _, code = said.rpartition(f"\n{MARK} ")
+        self._code = int(code)
+        return self._code, output
+
+    def _read(self) -> str:
+        said, until = b"", time.monotonic() + PATIENCE
+        assert self._bash.stdout
+        while not re.search(rf"\n{MARK} \d+\n$".encode(), said):
+            ready, _, _ = select.select([self._bash.stdout], [], [], max(0.0, until - time.monotonic()))
+            assert ready, f"no end after {PATIENCE} s:\n{said.decode()}"
+            more = os.read(self._bash.stdout.fileno(), 65_536)
+            assert more, f"the shell ended:\n{said.decode()}"
+            said += more
+        return said.decode()
+
+    def _serve(self, command: str) -> str:
+        self.stop()
+        said = self.folder / ".said"
+        with said.open("wb") as file:
+            self._service = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"], cwd=self.folder, env=self.environment,
+                stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            )  # fmt: skip
+        (self.folder / "roost.pid").write_text(f"{self._service.pid}\n")
+        scheme, until = "https" if "--tls-cert" in command else "http", time.monotonic() + PATIENCE
+        while time.monotonic() < until and self._service.poll() is None:
+            try:
+                url = f"{scheme}://127.0.0.1:{self._names[PORT]}/readyz"
+                if httpx.get(url, verify=False, timeout=5).status_code == httpx.codes.OK:
+                    return "".join(said.read_text().splitlines(keepends=True)[:1])
+            except httpx.TransportError:
+                pass
+            time.sleep(0.1)
+        raise AssertionError(f"{command} does not serve:\n{said.read_text()}")
+
+    def stop(self) -> None:
+        """End the service."""
+        if self._service is not None:
+            self._service.send_signal(signal.SIGTERM)
+            self._service.wait(PATIENCE)
+            self._service = None
+
+    def close(self) -> None:
+        """End everything."""
+        try:
+            self.stop()
+        finally:
+            self._bash.kill()
+            self._bash.wait()
+            for stream in (self._bash.stdin, self._bash.stdout):
+                assert stream
+                stream.close()
+
+
+@pytest.fixture
+def shell(tmp_path: Path, page: str) -> Iterator[Shell]:
+    for name in ("examples", "deploy"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    with ExitStack() as stack, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        names, path = {PORT: str(free.getsockname()[1])}, ""
+        if DATABASE in (ROOT / page).read_text():
+            postgres = stack.enter_context(ThrowawayPostgres())
+            names |= {DATABASE: postgres.create_database("roost"), BACKUP: postgres.create_database("restored")}
+            path = str(postgres.programs)
+        free.close()
+        made = Shell(tmp_path, names, path)
+        stack.callback(made.close)
+        yield made
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_print_what_the_page_shows(page: str, shell: Shell) -> None:
+    named = [program for program in PROGRAMS if f"$ {program} " in (ROOT / page).read_text()]
+    if missing := [program for program in named if not shutil.which(program)]:
+        pytest.skip(f"there is no {', '.join(missing)} here")
+    for block in blocks_of(page):
+        if block.not_run:
+            continue
+        if block.file:
+            (shell.folder / block.file).write_text(shell.own(block.text))
+        elif block.kind == "python":
+            done = subprocess.run(
+                [sys.executable, "-c", shell.own(block.text)], cwd=shell.folder, env=shell.environment,
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+        for command in block.commands:
+            code, said = shell.run(command.text)
+            assert (code != 0) == command.ends_badly, f"{page}: {command.text}\nended with {code}:\n{said}"
+            if command.shown is not None:
+                said = shell.pages(said if said.endswith("\n") or not said else f"{said}\n")
+                same = re.fullmatch(pattern_of(command.shown), said)
+                assert same, f"{page}: {command.text}\nprinted\n{said}\nand not\n" + "\n".join(command.shown)
+
+
+def test_every_page_with_commands_is_run() -> None:
+    found = {str(page.relative_to(ROOT)) for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))}
+    assert {page for page in found if any(block.commands for block in blocks_of(page))} == {*PAGES, *ELSEWHERE}
+
+
+def test_what_is_not_run_is_listed_here_with_its_reason() -> None:
+    found = {page: [block.not_run for block in blocks_of(page) if block.not_run] for page in PAGES}
+    assert {page: reasons for page, reasons in found.items() if reasons} == NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "matches"),
+    [
+        (["a 1 b"], "a   23 b\n", True),
+        (["a 1 b"], "a b\n", False),
+        (["key 6605cdc32750d6489c5b5a0f7"], "key 6605cddb451ed33eb370fe5a9\n", True),
+        (["one", "…", "four"], "one\ntwo\nthree\nfour\n", True),
+        (["one", "…", "four"], "one\ntwo\n", False),
+        (["one … four"], "one two three four\n", True),
+        (["one"], "one\ntwo\n", False),
+        ([], "", True),
+        ([], "something\n", False),
+    ],
+)
+def test_an_output_is_compared_in_shape(shown: list[str], printed: str, matches: bool) -> None:
+    assert bool(re.fullmatch(pattern_of(shown), printed)) is matches
