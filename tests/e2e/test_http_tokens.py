@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,13 +186,14 @@ def test_a_stream_ends_when_its_token_is_revoked(guarded: Guarded) -> None:
         following = events(stream)
         next(following)
         threading.Timer(0.1, guarded.ask, ["admin", "DELETE", "/v1/tokens/listener"]).start()
-        assert all(event in ("change", "bookmark") for _, event, _ in following)
+        until = time.monotonic() + 5
+        assert all(time.monotonic() < until for _ in following)
 
 
 def test_no_secret_is_in_the_log_or_in_the_store(guarded: Guarded) -> None:
     for path in ("/v1/decisions?limit=1000", "/v1/changes?limit=1000", "/v1/tokens"):
         text = guarded.ask("admin", "GET", path).text
-        assert not any(token.rpartition("_")[2] in text for token in guarded.tokens.values())
+        assert not any(token.split("_", 2)[2] in text for token in guarded.tokens.values())
     eventually(lambda: '"/v1/tokens"' in guarded.service.stderr)
     kept = b"".join(file.read_bytes() for file in Path(guarded.store).parent.glob("tiny.db*"))
     said = guarded.service.stderr.encode()
