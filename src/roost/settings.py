@@ -90,9 +90,9 @@ class Agent(Section):
     retries: int = say(20, "Attempts after a conflict, before a request is given up.", "attempts", (0, 1_000))
     group: int = say(256, "Requests that may be decided and committed together.", "requests", (1, 1_024))
     group_vms: int = say(512, "VMs that may be decided and committed together.", "VMs", (1, 100_000))
-    top: int = say(100, "Machines that a conflict-avoiding draw is among; 1 never avoids.", "machines", (1, 1_000))
+    top: int = say(100, "Machines that a conflict-avoiding choice is among; 1 never avoids.", "machines", (1, 1_000))
     window: int = say(50, "Commits over which the share of conflicts is taken.", "commits", (1, 100_000))
-    seed: int = say(0, "Where random draws begin; 0 begins elsewhere each time.", "", (0, 2**63 - 1))
+    seed: int = say(0, "Where random choices begin; 0 begins elsewhere each time.", "", (0, 2**63 - 1))
 
 
 @dataclass(frozen=True, repr=False)

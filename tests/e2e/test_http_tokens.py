@@ -58,7 +58,7 @@ TABLE: dict[tuple[str, str], tuple[str, Any, Scope | None, bool]] = {
     ("GET", "/v1/policies/active"): ("/v1/policies/active", None, "read", False),
     ("GET", "/v1/policies/results"): ("/v1/policies/results", None, "read", False),
     ("GET", "/v1/policies/{name:str}"): ("/v1/policies/default", None, "read", False),
-    ("POST", "/v1/policies/validate"): ("/v1/policies/validate", {"text": "name: x"}, "read", False),
+    ("POST", "/v1/policies/validate"): ("/v1/policies/validate", {"text": "name: x"}, "operate", False),
     ("PUT", "/v1/policies/{name:str}"): ("/v1/policies/x", {"text": "name: x"}, "operate", False),
     ("DELETE", "/v1/policies/{name:str}"): ("/v1/policies/none", None, "operate", False),
     ("POST", "/v1/policies/activate"): ("/v1/policies/activate", {"policy": "none"}, "operate", False),

@@ -593,10 +593,10 @@ class Agent:
         elif ticket.decision is not None:
             self._answer(ticket, "done", placements=ticket.decision.placements, generation=outcome.stamp, took=took)
         elif outcome.changed and not fed:
-            ticket.generation = _generation_of(outcome)
+            ticket.generation = _generation_of(ticket.operation, outcome)
             self._unfed.setdefault(round_, []).append(ticket)
         else:
-            self._answer(ticket, "done", generation=_generation_of(outcome), took=took)
+            self._answer(ticket, "done", generation=_generation_of(ticket.operation, outcome), took=took)
 
     def _answer_fed(self, round_: int) -> None:
         for ticket in self._unfed.pop(round_, ()):
@@ -687,8 +687,11 @@ def _check_generation(what: str, wanted: int | None, now: int) -> None:
     raise Outdated("generation", f"{what} {state}, not {wanted}", "look again, then decide")
 
 
-def _generation_of(outcome: Committed) -> int:
-    return outcome.stamp or max(outcome.versions.values(), default=0)
+def _generation_of(operation: Operation, outcome: Committed) -> int:
+    """Of the machine, or of the tenant: 0 if it has no VMs any more."""
+    if isinstance(operation, SetMachine):
+        return outcome.versions.get(operation.machine, 0)
+    return outcome.stamp
 
 
 def _at_once(load: Callable[[], Loaded]) -> Future[Loaded]:

@@ -59,6 +59,11 @@ def _commit(store: Store, group: Group) -> list[Outcome]:
     return store.commit(group.proposals, group.recheck, strict=group.strict, round_=group.round)
 
 
+def _as_roost_error(error: Exception) -> RoostError:
+    """What nobody expected of a store: it cannot be used, and what came of it nobody knows."""
+    return error if isinstance(error, RoostError) else StoreUnavailable(f"the store failed: {error!r}")
+
+
 class InlineCourier:
     """Commits at once, in the caller's thread: where a commit is computing rather than waiting, and in simulations."""
 
@@ -72,15 +77,18 @@ class InlineCourier:
         try:
             outcomes = _commit(self._store, group)
             self._back.append(Delivery(group.round.number, outcomes, seconds=time.perf_counter() - started))
-        except RoostError as error:
-            self._back.append(Delivery(group.round.number, error=error))
+        except Exception as error:
+            self._back.append(Delivery(group.round.number, error=_as_roost_error(error)))
 
     def receive(self, seconds: float = 0.0) -> list[Delivery]:
         """The outcomes so far, and the feed."""
         back, self._back = self._back, []
         if not back and seconds > 0:
             self._store.wait(self._revision, seconds)
-        feed = self._store.changes(self._revision)
+        try:
+            feed = self._store.changes(self._revision)
+        except StoreUnavailable:
+            return back  # the news can wait, the outcomes cannot
         if feed.rows:
             self._revision = feed.rows[-1].last
         return [*back, Delivery(feed=feed)] if feed.rows or feed.reload else back
@@ -161,8 +169,8 @@ class ThreadCourier:
             error: RoostError | None = None
             try:
                 outcomes = self._persist(group, started)
-            except RoostError as failure:
-                error = failure
+            except Exception as failure:  # nothing may end this thread: whoever sent the group waits for an answer
+                error = _as_roost_error(failure)
             seconds = self._clock() - started
             if any(isinstance(proposal, Ask) for proposal in group.proposals):
                 # Whoever asks looks again afterwards: at a copy that has all that was committed before.
@@ -203,7 +211,7 @@ class ThreadCourier:
         """The next stretch of the feed."""
         try:
             feed = self._store.changes(self._revision, ROWS, patient=patient)
-        except StoreUnavailable:
+        except Exception:
             self._closing.wait(FIRST_PAUSE)
             return None
         if feed.rows:
@@ -217,7 +225,7 @@ class ThreadCourier:
         while not self._closing.is_set():
             try:
                 self._store.wait(self._revision, HINT_SECONDS)
-            except StoreUnavailable:
+            except Exception:
                 self._closing.wait(LONGEST_PAUSE)
             self._news.set()
             self._closing.wait(HINT_PAUSE)  # one look serves many hints

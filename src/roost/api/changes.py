@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 KEPT = 2_000  # changes that readers at the end of the feed share
 PAGE = 500  # changes a stream sends at once
+ROWS = 8  # transactions of the feed that are read at once; each may hold some hundred changes
 AWAY_SECONDS = 1.0  # before a stream looks again for a store that is away
 BEAT_SECONDS = 10.0  # between signs of life of a stream that has nothing to tell
 
@@ -65,31 +66,32 @@ class ChangeLog:
         recent = self._recent
         async with self._reading:
             if not recent or recent[0][0] > since + 1 or recent[-1][0] <= since:
-                feed: Feed = await self._service.read(lambda store: store.changes(since, limit))
+                feed: Feed = await self._service.read(lambda store: store.changes(since, ROWS))
                 if feed.reload:
                     raise Refused(
                         "roost.too_old", f"changes after revision {since} are forgotten; list, then follow from there"
                     )
                 read = list(feed.after(since))
-                if not recent or (read and read[0][0] == recent[-1][0] + 1):
+                if read and (not recent or read[0][0] > recent[-1][0]):
+                    if recent and read[0][0] > recent[-1][0] + 1:
+                        recent.clear()  # what lies between was read by nobody
                     recent.extend(read)
                 return read[:limit]
         return [each for each in recent if each[0] > since][:limit]
 
     async def stream(self, since: int, principal: Principal) -> AsyncIterator[bytes]:
-        """Server-sent events, one a change, for as long as somebody reads."""
+        """Server-sent events, one a change, for as long as somebody reads. Whoever begins one has counted it."""
         service = self._service
-        self.streams += 1
         try:
             yield b"retry: 1000\n\n"
             while not service.closing.is_set() and service.tokens.admits(principal, time.time()):
                 woken = self._woken
                 try:
                     entries = await self._after(since, PAGE)
-                except Refused as refused:
-                    yield b"event: problem\ndata: " + refused.body() + b"\n\n"
-                    return
-                except StoreUnavailable:
+                except (Refused, StoreUnavailable) as error:
+                    if isinstance(error, Refused) and error.code == "roost.too_old":
+                        yield b"event: problem\ndata: " + error.body() + b"\n\n"
+                        return
                     yield b": the store is away\n\n"
                     await asyncio.sleep(AWAY_SECONDS)
                     continue

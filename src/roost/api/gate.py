@@ -36,7 +36,8 @@ WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 LOOPBACK = re.compile(r"^(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$")
 REQUEST_ID = re.compile(rb"^[\x21-\x7e]{1,100}$")
 TRACEPARENT = re.compile(rb"^[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}$")
-SLOWEST_BUCKETS = 10_000  # tokens whose rates are remembered
+LARGEST_BODIES = 64  # that may arrive at once, if all are as large as they may be
+MOST_BUCKETS = 10_000  # tokens whose rates are remembered
 
 log = structlog.get_logger()
 _lots = random.Random(os.urandom(16))
@@ -66,6 +67,7 @@ class Gate:
         """
         self._app, self._service, self._loopback, self._express = app, service, loopback, express or {}
         self._times: dict[tuple[str, str, int], Histogram] = {}
+        self._arriving = 0  # bytes of bodies that are not whole yet
         self._buckets: dict[str, tuple[float, float]] = {}  # by token: what it may still ask, and when that was so
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -156,7 +158,7 @@ class Gate:
         left = min(float(limits.burst), left + (now - then) * limits.rate)
         if left < 1.0:
             raise Refused("roost.rate_limited", f"more than {limits.rate:g} requests a second")
-        if len(self._buckets) > SLOWEST_BUCKETS:
+        if len(self._buckets) > MOST_BUCKETS:
             self._buckets.clear()
         self._buckets[who] = left - 1.0, now
 
@@ -185,6 +187,7 @@ class Gate:
 
     async def _receive_rest(self, body: bytes, most: int, receive: Receive) -> bytes:
         parts, size, more = [body], len(body), True
+        self._arriving += size
         try:
             async with asyncio.timeout(self._service.settings.limits.request_seconds):
                 while more:
@@ -192,11 +195,16 @@ class Gate:
                     _check_there(message)
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
+                    self._arriving += len(parts[-1])
                     more = message.get("more_body", False)
                     if size > most:
                         raise Refused("roost.too_large", f"the body may have {most:,} bytes")
+                    if self._arriving > LARGEST_BODIES * most:
+                        raise Refused("roost.overloaded", "too many large bodies arrive at once")
         except TimeoutError:
             raise Refused("roost.timeout", "the body did not arrive in time") from None
+        finally:
+            self._arriving -= size
         return b"".join(parts)
 
     # -------------------------------------------------------------------------------------------- after

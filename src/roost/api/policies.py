@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -12,6 +13,11 @@ from roost.rules.policy import SHIPPED, Policy, shipped_policies
 
 KIND, PAST, ACTIVE = "policy", "past policy", "active"  # in the registry; past ones by digest, to explain by them
 IN_FORCE = "policies"  # the one entry of kind ACTIVE
+
+
+@lru_cache(maxsize=1_024)
+def _parsed(text: str, name: str) -> Policy:
+    return Policy.parse(text, name, only_shipped=True)
 
 
 class InForce(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,7 +49,7 @@ class PolicyBook:
     def find(self, name: str) -> Policy:
         """A policy by name: the registry's own before a shipped one."""
         if name in self.texts:
-            return Policy.parse(self.texts[name], f"{name}.yaml", only_shipped=True)
+            return _parsed(self.texts[name], f"{name}.yaml")
         if name not in shipped_policies():
             raise UnknownName("policy", "policy", name, self.names())
         return Policy.named(name)
@@ -56,7 +62,7 @@ class PolicyBook:
         """The policy that decided something, by the name and digest recorded then."""
         name, _, digest = recorded.rpartition(" ")
         if digest in self._past:
-            return Policy.parse(self._past[digest], f"{name}.yaml", only_shipped=True)
+            return _parsed(self._past[digest], f"{name}.yaml")
         if self._own is not None and self._own.digest == digest:
             return self._own
         policy = self.find(name)

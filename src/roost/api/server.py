@@ -10,6 +10,7 @@ import signal
 import socket
 import ssl
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,9 +64,10 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, finish or fail what is in flight, then let go of the store."""
         log.info("stopping", in_flight=len(self.server_state.tasks))
+        deadline = time.monotonic() + self.service.settings.server.drain_seconds
         self.service.closing.set()
         await super().shutdown(sockets)
-        await self.service.stop()
+        await self.service.stop(deadline)
         log.info("stopped")
 
 
@@ -120,7 +122,7 @@ def run(
     origin: Origin,
     bound: socket.socket,
     *,
-    name: str = "",
+    place: int = 0,
     parent: int = 0,
     ready: Callable[[], None] = lambda: None,
     more: Sequence[ControllerRouterHandler] = (),
@@ -132,19 +134,19 @@ def run(
     logs.set_up(settings.log)
     sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, origin, bound, name, parent, ready, more))
+        runner.run(_serve(settings, origin, bound, place, parent, ready, more))
 
 
 async def _serve(
     settings: Settings,
     origin: Origin,
     bound: socket.socket,
-    name: str,
+    place: int,
     parent: int,
     ready: Callable[[], None],
     more: Sequence[ControllerRouterHandler],
 ) -> None:
-    service = Service(settings, name=name)
+    service = Service(settings, place=place)
     host = bound.getsockname()[0]
     protocol = _limited(settings)
     config = uvicorn.Config(
@@ -170,7 +172,7 @@ async def _serve(
         ) from None
     server = Server(config, service)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM,) if parent else (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.handle_exit, number, None)
     loop.add_signal_handler(signal.SIGHUP, _reload, service, protocol, config, origin)
     starting = asyncio.create_task(_start(service, server, ready))
@@ -187,7 +189,7 @@ async def _start(service: Service, server: Server, ready: Callable[[], None]) ->
     try:
         await service.start()
         ready()
-    except RoostError:
+    except BaseException:
         server.should_exit = True
         raise
 

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import structlog
 
 from roost.agent.agent import Agent, AgentSettings, Loaded, Ticket
+from roost.agent.allocator import Allocator
 from roost.agent.operation import Operation, PlaceVMs, ReleaseVMs, SetEntry
 from roost.agent.past import recall
 from roost.agent.warm_up import warm_up
@@ -35,8 +36,11 @@ from roost.api.tokens import KIND as TOKEN
 from roost.api.tokens import TokenBook
 from roost.engine.capacity import Room, room_for
 from roost.engine.explain import Explanation
+from roost.engine.ruleset import PolicySplit
 from roost.model.errors import RoostError, StoreUnavailable
 from roost.model.request import UNCONSTRAINED, VM
+from roost.model.zone import Zone
+from roost.rules.policy import Policy
 from roost.settings import Settings
 from roost.store.contract import Store
 from roost.wiring import ensure_store, find_policy, open_agent, open_store, settle_memory
@@ -44,9 +48,11 @@ from roost.wiring import ensure_store, find_policy, open_agent, open_store, sett
 T = TypeVar("T")
 TICK_SECONDS = 0.05  # between looks at the feed, and at caches to refresh, when nobody asks for anything
 MEASURE_SECONDS = 1.0  # between measurements of the zone
+NEVER_SECONDS = 600.0  # between looks whether trimming was turned on meanwhile
 RULES_EVERY = 30  # measurements, before those of the rules, which take longer
 CATCH_UP_SECONDS = 2.0  # to wait for the feed, before something is said to make no sense
 PROBE_SECONDS = 0.5  # between attempts to reach a store that is away
+COMPILES_WAITING = 8  # policies that may wait to be compiled
 PAST_WAITING = 8  # explanations of past decisions that may wait for their turn
 EXPLAINED_SECONDS = 1.0  # how long the reasons of a refusal are good for another one of the same kind
 CAPACITY_SECONDS = 1.0  # how old counts may be
@@ -61,14 +67,16 @@ class Service:
     store: Store
     agent: Agent
 
-    def __init__(self, settings: Settings, *, name: str = "") -> None:
-        self.settings, self.name = settings, name
+    def __init__(self, settings: Settings, *, place: int = 0) -> None:
+        """`place`: among the workers of this host, so that each has a seed of its own."""
+        self.settings, self.place = settings, place
         self.metrics = Metrics()
         self.ready, self.closing = False, asyncio.Event()
         self.tokens, self.policies = TokenBook({}), PolicyBook({})
         self.changes = ChangeLog(self)
         self.queued_vms = self.queued_requests = 0
         self.down = ""  # why the store cannot be used just now
+        self._measured = 0  # times
         self.lag = 0  # changes that the agent has not seen yet
         self._loop = asyncio.get_running_loop()
         self._pumping, self._gathered = False, 0
@@ -76,10 +84,12 @@ class Service:
         self._registry: object = None  # the one that was read last
         self._switching: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._compiling = ThreadPoolExecutor(1, "roost-compiler")
+        self._compiles = 0  # that wait
         self._slow = ThreadPoolExecutor(1, "roost-slow")  # one at a time: each holds a copy of the zone
         self._past_waiting, self._rehearsing = 0, asyncio.Lock()
         self._explained: dict[Any, tuple[float, Explanation]] = {}
-        self._rooms: dict[tuple[str, str], tuple[float, int, Room]] = {}
+        self._rooms: dict[tuple[str, str], tuple[float, int, Room, Allocator]] = {}
 
     # ------------------------------------------------------------------------------------------------ life
 
@@ -99,8 +109,10 @@ class Service:
         self._read_registry()
         settle_memory()
         self.ready = True
-        for work in (self._tick, self._measure, self._trim):
-            self._tasks.append(asyncio.create_task(work()))
+        for work, pause in ((self._tick, TICK_SECONDS), (self._measure, MEASURE_SECONDS), (self._trim, 0.0)):
+            self._tasks.append(asyncio.create_task(self._again_and_again(work, pause)))
+        if _digests(self.policies.split(self._own)) != _digests(self.agent.split):  # activated while it was loading
+            self._begin_switch()
         agent = self.agent
         log.info(
             "ready", agent=agent.name, revision=agent.replica.revision, machines=len(agent.allocator.zone.machines)
@@ -115,8 +127,7 @@ class Service:
             self.agent = open_agent(
                 self.store,
                 book.split(self._own),
-                self.name,
-                seed=given.seed or random.SystemRandom().getrandbits(62),
+                seed=(given.seed + self.place) if given.seed else random.SystemRandom().getrandbits(62),
                 settings=AgentSettings(
                     retries=given.retries,
                     group=given.group,
@@ -138,28 +149,33 @@ class Service:
         def run() -> None:
             try:
                 loading.set_result(load())
-            except RoostError as error:
-                loading.set_exception(error)
+            except BaseException as error:
+                log.exception("the zone could not be loaded anew")
+                loading.set_exception(
+                    error
+                    if isinstance(error, StoreUnavailable)
+                    else StoreUnavailable(f"it cannot be loaded: {error!r}")
+                )
             self._poke()
 
         self._loop.run_in_executor(None, run)
         return loading
 
-    async def stop(self) -> None:
-        """Finish what is under way, for as long as draining may take, and let go of the store."""
+    async def stop(self, deadline: float) -> None:
+        """Finish what is under way, until a time, and let go of the store."""
         self.closing.set()
         if not self.ready:
             return
-        deadline = time.monotonic() + self.settings.server.drain_seconds
         while not self.agent.idle and time.monotonic() < deadline:
             self._pump()
             await asyncio.sleep(0.001)
         self.ready = False
-        for task in [*self._tasks, *([self._switching] if self._switching else [])]:
+        tasks = [*self._tasks, *([self._switching] if self._switching else [])]
+        for task in tasks:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        self._slow.shutdown(wait=False, cancel_futures=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for pool in (self._slow, self._compiling):
+            pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.agent.close)
         self.store.close()
 
@@ -170,7 +186,7 @@ class Service:
         self.check_open()
         limits = self.settings.limits
         vms = _size(operation)
-        if self.queued_requests >= limits.queued_requests or self.queued_vms + vms > limits.queued_vms + vms // 2:
+        if self.queued_requests >= limits.queued_requests or self.queued_vms + vms > limits.queued_vms:
             self.metrics.shed.inc()
             raise Refused("roost.overloaded", f"{self.queued_requests:,} requests are waiting")
         done: asyncio.Future[Ticket] = self._loop.create_future()
@@ -268,6 +284,12 @@ class Service:
     def _pump(self) -> None:
         """Decide what is queued, answer what is committed; then let the loop turn before the next round."""
         self._pumping = False
+        try:
+            self._step()
+        except Exception:  # a bug: the next turn may do better, and nobody else must suffer
+            log.exception("the agent stumbled")
+
+    def _step(self) -> None:
         agent = self.agent
         progress = agent.step()
         if progress:
@@ -278,44 +300,48 @@ class Service:
             self._read_registry()
         self.changes.wake()
 
+    async def _again_and_again(self, work: Callable[[], Awaitable[None]], pause: float) -> None:
+        """For as long as the service lives, whatever one turn runs into."""
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                await work()
+            except Exception:
+                log.exception("a bug", work=work.__name__)
+                await asyncio.sleep(MEASURE_SECONDS)
+
     async def _tick(self) -> None:
         """Look at the feed and refresh caches when nobody asks for anything; let nobody wait for ever."""
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            if not self._pumping:
-                self._pump()
-            now = self._loop.time()
-            while self._deadlines and (self._deadlines[0][0] < now or self._deadlines[0][1].done()):
-                _, future = self._deadlines.popleft()
-                if not future.done():
-                    future.set_exception(
-                        Refused("roost.timeout", "it may still be done: ask again with the same Idempotency-Key")
-                    )
+        if not self._pumping:
+            self._pump()
+        now = self._loop.time()
+        while self._deadlines and (self._deadlines[0][0] < now or self._deadlines[0][1].done()):
+            _, future = self._deadlines.popleft()
+            if not future.done():
+                future.set_exception(
+                    Refused("roost.timeout", "it may still be done: ask again with the same Idempotency-Key")
+                )
 
     async def _measure(self) -> None:
         """Keep the metrics up to date."""
-        turn = 0
-        while True:
-            try:
-                last, _ = await asyncio.to_thread(self.store.head)
-                self.lag = max(0, last - self.agent.replica.revision)
-            except RoostError as error:  # /readyz and metrics are to tell, even if nobody asks for anything
-                self._went_away(str(error))
-            self.metrics.measure(self)
-            if turn % RULES_EVERY == 0:
-                self.metrics.measure_rules(self)
-            turn += 1
-            await asyncio.sleep(MEASURE_SECONDS)
+        try:
+            last, _ = await asyncio.to_thread(self.store.head)
+            self.lag = max(0, last - self.agent.replica.revision)
+        except RoostError as error:  # /readyz and metrics are to tell, even if nobody asks for anything
+            self._went_away(str(error))
+        self.metrics.measure(self)
+        if self._measured % RULES_EVERY == 0:
+            self.metrics.measure_rules(self)
+        self._measured += 1
 
     async def _trim(self) -> None:
         """Forget what is older than it has to be remembered."""
-        while True:
-            retention = self.settings.retention
-            await asyncio.sleep(retention.every_seconds or 3_600.0)
-            if retention.every_seconds:
-                before = time.time() - retention.decisions_days * 86_400
-                with contextlib.suppress(RoostError):  # the next time will do
-                    await asyncio.to_thread(self.store.trim, retention.revisions, before)
+        await asyncio.sleep(self.settings.retention.every_seconds or NEVER_SECONDS)
+        retention = self.settings.retention
+        if retention.every_seconds:
+            before = time.time() - retention.decisions_days * 86_400
+            with contextlib.suppress(RoostError):  # the next time will do
+                await asyncio.to_thread(self.store.trim, retention.revisions, before)
 
     def _went_away(self, why: str) -> None:
         """The store cannot be reached: refuse at once, until it can."""
@@ -343,29 +369,45 @@ class Service:
         self.tokens = TokenBook({name: value for (kind, name), value in registry.items() if kind == TOKEN})
         before, self.policies = self.policies.in_force, PolicyBook(registry, self._own)
         if self.policies.in_force != before and self.ready:
-            self._switching = asyncio.create_task(self._switch(self._switching))
+            self._begin_switch()
+
+    def _begin_switch(self) -> None:
+        self._switching = asyncio.create_task(self._switch(self._switching))
+        self._switching.add_done_callback(lambda task: task.cancelled() or task.exception())  # whoever waits is told
 
     async def _switch(self, earlier: asyncio.Task[None] | None) -> None:
         """Decide as the registry says, once all that needs is compiled."""
         if earlier is not None and not earlier.done():
             await asyncio.wait([earlier])
         try:
-            split = self.policies.split(find_policy(self.settings.agent.policy))
+            split = self.policies.split(self._own)
             for policy in split.policies:
-                await self.prepare(policy)
+                await self._compile(policy)
             self.agent.switch(split)
             log.info("policies in force", policies=[each.name for each in split.policies], share=split.share)
         except RoostError as error:
             log.error("a policy was activated that does not work here", detail=str(error))
+            raise
 
-    async def prepare(self, policy: Any) -> None:
-        """Compile a policy; one that does not work raises."""
-        await asyncio.to_thread(warm_up, self.agent.allocator.zone, policy)
+    async def prepare(self, text_or_policy: str | Policy) -> Policy:
+        """Read a policy and compile it; one that does not work raises. Only so many wait for it at a time."""
+        if self._compiles >= COMPILES_WAITING:
+            raise Refused("roost.overloaded", f"{self._compiles} policies are waiting to be compiled")
+        self._compiles += 1
+        try:
+            return await self._compile(text_or_policy)
+        finally:
+            self._compiles -= 1
+
+    async def _compile(self, text_or_policy: Any) -> Policy:
+        """In a thread of its own: it may take half a minute."""
+        job = partial(_compiled, self.agent.allocator.zone, text_or_policy)
+        return await self._loop.run_in_executor(self._compiling, job)
 
     async def switched(self) -> None:
-        """Until what the registry says is what decides."""
+        """Until what the registry says is what decides; raises if that did not work."""
         if self._switching is not None:
-            await asyncio.wait([self._switching])
+            await self._switching
 
     # ------------------------------------------------------------------------------------------ explaining
 
@@ -407,14 +449,26 @@ class Service:
         now = self._loop.time()
         known = self._rooms.get((vm_type, priority))
         allocator = self.agent.allocator
-        if known is None or known[0] < now:
+        if known is None or known[0] < now or known[3] is not allocator:  # or the zone has other clusters by now
             arm = allocator.arms[0]
             counted = room_for(arm.engine, arm.shapes.of(VM(vm_type, priority=priority), 0, "type"))
-            known = now + CAPACITY_SECONDS, self.agent.replica.revision, counted
+            known = now + CAPACITY_SECONDS, self.agent.replica.revision, counted, allocator
             if len(self._rooms) > 10_000:
                 self._rooms.clear()
             self._rooms[vm_type, priority] = known
         return known[1], known[2]
+
+
+def _compiled(zone: Zone, text_or_policy: str | Policy) -> Policy:
+    policy = text_or_policy
+    if isinstance(policy, str):
+        policy = Policy.parse(policy, only_shipped=True)
+    warm_up(zone, policy)
+    return policy
+
+
+def _digests(split: PolicySplit) -> tuple[object, ...]:
+    return (*(policy.digest for policy in split.policies), split.share)
 
 
 def new_key(namespace: str = "") -> str:

@@ -47,6 +47,7 @@ class Principal:
     name: str
     scopes: frozenset[Scope]
     namespace: str = ""  # bound to tenants of this one; empty: to none
+    digest: str = ""  # of the secret that was shown
 
     def owns(self, tenant: str) -> bool:
         """Whether a tenant is within the namespace."""
@@ -122,7 +123,8 @@ class TokenBook:
         if principal is ANYBODY:
             return not self.tokens
         known = self.tokens.get(principal.name)
-        return known is not None and not (known.expires and now >= known.expires)
+        same = known is not None and known.digest == principal.digest
+        return known is not None and same and not (known.expires and now >= known.expires)
 
     def principal(self, token: str, now: float) -> Principal | None:
         """Whose token this is; nobody's if it is unknown or expired."""
@@ -133,4 +135,4 @@ class TokenBook:
         if known.expires and now >= known.expires:
             return None
         scopes = frozenset(scope for each in known.scopes for scope in IMPLIED[each])
-        return Principal(name, scopes, known.namespace)
+        return Principal(name, scopes, known.namespace, known.digest)

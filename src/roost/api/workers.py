@@ -54,7 +54,7 @@ class Workers:
         try:
             for place in range(self._settings.server.workers):
                 self._begin(place)
-            while self._workers:
+            while self._workers and not self._stopping:
                 wait([worker.sentinel for worker in self._workers.values()], timeout=1.0)
                 code = max(code, self._bury())
         finally:
@@ -63,8 +63,7 @@ class Workers:
         return code
 
     def _begin(self, place: int) -> None:
-        # Each gets a name of its own, also over restarts: what an agent calls itself is part of what it records.
-        arguments = (self._settings, self._origin, self._host, self._port, os.getpid())
+        arguments = (self._settings, self._origin, self._host, self._port, place, os.getpid())
         worker = self._spawn.Process(target=_work, args=arguments, name=f"roost-worker-{place}")
         worker.start()
         self._workers[place], self._started[place] = worker, time.monotonic()
@@ -85,7 +84,8 @@ class Workers:
             log.error("a worker died", worker=place, exit_code=worker.exitcode)
             if time.monotonic() - self._started[place] < PAUSE_SECONDS:
                 time.sleep(PAUSE_SECONDS)
-            self._begin(place)
+            if not self._stopping:  # by a signal, meanwhile
+                self._begin(place)
         return 0
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
@@ -110,11 +110,12 @@ class Workers:
                 worker.join()
 
 
-def _work(settings: Settings, origin: Origin, host: str, port: int, parent: int) -> None:
+def _work(settings: Settings, origin: Origin, host: str, port: int, place: int, parent: int) -> None:
     """The life of one worker."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it can be heeded
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; whoever started this passes it on
     try:
-        run(settings, origin, listen(host, port, shared=True), parent=parent)
+        run(settings, origin, listen(host, port, shared=True), place=place, parent=parent)
     except RoostError as error:
         log.error("cannot serve", detail=str(error))
         sys.exit(CANNOT)

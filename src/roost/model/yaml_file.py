@@ -11,7 +11,7 @@ import yaml
 from roost.model.errors import InvalidInput
 
 T = TypeVar("T")
-DEEPEST, MOST_NODES = 20, 1_000_000
+DEEPEST, MOST_NODES = 20, 100_000
 Step = str | int
 
 
@@ -22,6 +22,7 @@ class YamlFile:
         self.path = Path(path)
         self._lines: dict[tuple[Step, ...], int] = {}
         self._nodes = 0
+        self._scalars = yaml.SafeLoader("")
         try:
             node = yaml.compose(self.path.read_text() if text is None else text, Loader=yaml.SafeLoader)
         except FileNotFoundError:
@@ -56,7 +57,7 @@ class YamlFile:
         if isinstance(node, yaml.SequenceNode):
             return [self._build(item, (*at, i)) for i, item in enumerate(node.value)]
         try:
-            return yaml.SafeLoader("").construct_object(node)
+            return self._scalars.construct_object(node)
         except (yaml.YAMLError, ValueError):
             raise self.mistake(at, f"{node.value!r} is not a {node.tag.rpartition(':')[2]}", "quote a text") from None
 

@@ -45,9 +45,9 @@ class Checkpointer:
             self._thread.join()
 
     def _run(self) -> None:
-        with contextlib.suppress(sqlite3.Error), contextlib.closing(self._connect()) as connection:
-            while not self._closing.wait(PAUSE_SECONDS):
-                if self._written:
-                    self._written = False
+        while not self._closing.wait(PAUSE_SECONDS):
+            if self._written:
+                self._written = False
+                with contextlib.suppress(sqlite3.Error), contextlib.closing(self._connect()) as connection:
                     _, pages, _ = connection.execute(MOVE).fetchone()
                     self._finish = pages > LONG

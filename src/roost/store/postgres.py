@@ -18,7 +18,7 @@ from roost.store.contract import Decided, Feed, Mending, Outcome, Proposal, Rech
 from roost.store.ledger import Ledger
 from roost.store.settle import Facts, Needs, Settlement, needs_of, settle
 from roost.store.sql_text import latest, migrations, queries
-from roost.store.tables import Tables
+from roost.store.tables import SLICE, Tables, slices
 
 DIALECT = "postgres"
 SQL = queries(DIALECT)
@@ -31,6 +31,11 @@ SESSION = {
     # Durable before acknowledged, whatever the server's default; and a frozen worker must not hold locks for long.
     "options": "-c synchronous_commit=on -c idle_in_transaction_session_timeout=10000 -c jit=off",
     "connect_timeout": "10",
+    # A host that vanished without a word is noticed.
+    "tcp_user_timeout": "10000",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
 }
 # Another transaction was faster: with what it wrote, the same proposals come out differently.
 RACES = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFailure)
@@ -68,8 +73,8 @@ class PostgresStore(Tables):
                     connection = psycopg.connect(self.url, autocommit=True, prepare_threshold=0, **SESSION)  # type: ignore[arg-type]
                     setattr(self, name, connection)
                 yield connection
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                if isinstance(error, RACES):
+            except psycopg.Error as error:  # whatever it is: gone, read-only after a failover, without rights
+                if isinstance(error, (*RACES, psycopg.IntegrityError, psycopg.DataError, errors.LockNotAvailable)):
                     raise
                 if connection is not None:
                     connection.close()
@@ -269,9 +274,12 @@ class PostgresStore(Tables):
             last, trimmed = _only(run(SQL["lock_zone"]))
             (point,) = _only(run(SQL["trim_point"], (last - keep,)))
             if point is not None:
-                trimmed = point
-                _forget_until(connection, point)
-            run(SQL["trim_decisions"], (decisions_before,))
+                run(SQL["set_trimmed"], (trimmed := point,))
+        for name, until in slices(trimmed, decisions_before):
+            gone = SLICE
+            while gone == SLICE:  # a little at a time: commits must not wait for all of it
+                with self._using("_writer", self._writing) as connection:
+                    gone = connection.execute(SQL[name], (until, SLICE)).rowcount
         return int(trimmed)
 
     # ----------------------------------------------------------------------------------------------- the rest

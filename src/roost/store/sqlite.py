@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from roost.store.contract import Feed, Mending, Outcome, Proposal, Recheck, Roun
 from roost.store.ledger import Ledger, MachineRow, TenantRow
 from roost.store.settle import Facts, Settlement, first_stamp, needs_of, settle
 from roost.store.sql_text import latest, migrations, queries
-from roost.store.tables import Tables
+from roost.store.tables import SLICE, Tables, slices
 
 DIALECT = "sqlite"
 SQL = queries(DIALECT)
@@ -84,7 +84,6 @@ class SqliteStore(Tables):
                 try:
                     yield
                     connection.execute("COMMIT")
-                    self._checkpointer.committed(connection)
                 except BaseException:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
@@ -93,6 +92,8 @@ class SqliteStore(Tables):
                 raise InvariantBroken(f"the database refuses what was to be written: {error}") from error
             except sqlite3.Error as error:
                 raise StoreUnavailable(f"{self.path}: {error}") from error
+            with suppress(sqlite3.Error, RuntimeError):  # it is committed, whatever becomes of the log
+                self._checkpointer.committed(connection)
 
     @contextmanager
     def _snapshot(self, connection: sqlite3.Connection, lock: threading.Lock) -> Iterator[None]:
@@ -225,8 +226,12 @@ class SqliteStore(Tables):
             last, trimmed = run(SQL["head"]).fetchone()
             (point,) = run(SQL["trim_point"], (last - keep,)).fetchone()
             if point is not None:
-                self._forget_until(trimmed := point)
-            run(SQL["trim_decisions"], (decisions_before,))
+                run(SQL["set_trimmed"], (trimmed := point,))
+        for name, until in slices(trimmed, decisions_before):
+            gone = SLICE
+            while gone == SLICE:  # a little at a time: commits must not wait for all of it
+                with self._transaction():
+                    gone = self._writer.execute(SQL[name], (until, SLICE)).rowcount
         return int(trimmed)
 
     def _forget_until(self, revision: int) -> None:

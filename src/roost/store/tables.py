@@ -15,6 +15,18 @@ from roost.store.ledger import Accounts, Ledger, MachineRow, TenantRow, VMRow
 BEYOND = "\U0010ffff" * 64  # no name comes after it
 
 
+SLICE = 2_000  # rows that are forgotten in one transaction
+
+
+def slices(trimmed: int, decisions_before: float) -> tuple[tuple[str, float], ...]:
+    """The statements that forget, with the point up to which they do."""
+    return (
+        ("trim_some_feed", trimmed),
+        ("trim_some_rounds", trimmed),
+        ("trim_some_decisions", decisions_before),
+    )
+
+
 class Tables(ABC):
     """The tables of a zone, by the names of the statements that read them."""
 

@@ -38,7 +38,6 @@ from roost.wire import (
 
 T = TypeVar("T")
 ETAG = re.compile(r'^(?:W/)?"?(\d{1,19})"?$')
-TEXT_SHOWN = 200  # reasons and candidates of a refusal
 
 DryRun = Annotated[bool, QueryParameter(name="dry_run", description="Only say what would come of it.")]
 Key = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from typing import Annotated, Any
@@ -55,6 +56,7 @@ async def capacity(
     revision, found = 0, []
     for name in [vm_type] if vm_type else [t.name for t in zone.vm_types]:
         revision, room = service.room(name, priority)
+        await asyncio.sleep(0)  # each type is a scan of the zone: let others have their turn between
         found.append(
             TypeCapacity(
                 type=name,

@@ -53,12 +53,13 @@ async def stream_changes(
     asking = asking_of(scope)
     service = asking.service
     service.check_open()
-    if service.changes.streams >= service.settings.limits.streams:
-        raise Refused("roost.overloaded", f"{service.changes.streams} streams are open")
     start = int(last_event_id) if last_event_id else since
     if start is None:
         start = service.agent.replica.revision
     await service.changes.page(start, 1, asking.principal)  # what is too old is refused before anything is sent
+    if service.changes.streams >= service.settings.limits.streams:
+        raise Refused("roost.overloaded", f"{service.changes.streams} streams are open")
+    service.changes.streams += 1
     return Stream(service.changes.stream(start, asking.principal), headers={"cache-control": "no-store"})
 
 

@@ -42,10 +42,6 @@ def _view(asking: Asking, policy: Policy, text: str = "") -> PolicyView:
     )
 
 
-def _parse(text: str) -> Policy:
-    return Policy.parse(text, only_shipped=True)
-
-
 @get("/v1/policies", **may("read"))
 async def list_policies(scope: Scope) -> Policies:
     """Every policy, and for which share of the tenants it decides."""
@@ -113,13 +109,12 @@ async def get_policy(name: Name, scope: Scope) -> PolicyView:
     return _view(asking, book.find(name), book.text(name))
 
 
-@post("/v1/policies/validate", status_code=200, **may("read", "roost.too_large", "roost.unsupported_media_type"))
+@post("/v1/policies/validate", status_code=200, **may("operate", "roost.too_large", "roost.unsupported_media_type"))
 async def validate(data: JSONBody[PolicyText], scope: Scope) -> PolicyView:
     """Read a policy, compile it and try it out on this zone; a mistake is told with its line. Nothing is kept."""
     asking = asking_of(scope)
     asking.service.check_open()
-    policy = _parse(data.text)
-    await asking.service.prepare(policy)
+    policy = await asking.service.prepare(data.text)
     return _view(asking, policy, data.text)
 
 
@@ -130,12 +125,12 @@ async def put_policy(
     """Keep a policy under its name. It decides nothing until it is activated."""
     asking = asking_of(scope)
     asking.service.check_open()
-    policy = _parse(data.text)
+    texts = asking.service.policies.texts
+    if name not in texts and len(texts) >= MOST:
+        raise Refused("roost.too_large", f"a zone keeps {MOST:,} policies")
+    policy = await asking.service.prepare(data.text)
     if policy.name != name:
         raise Refused("roost.invalid_request", f"the text is of policy {policy.name}", field="text")
-    if len(asking.service.policies.texts) >= MOST:
-        raise Refused("roost.too_large", f"a zone keeps {MOST:,} policies")
-    await asking.service.prepare(policy)
     if not dry_run:
         concluded(asking, await asking.service.enter(KIND, name, data.text, key or new_key(), asking.principal.name))
     return _view(asking, policy, data.text)

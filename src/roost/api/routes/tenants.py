@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import re
+from contextlib import suppress
 from itertools import islice
 from typing import Annotated
 
@@ -211,7 +212,8 @@ async def do_batch(asking: Asking, data: Batch, dry_run: bool = False) -> BatchR
     results = [_result(asking, item, each, dry_run) for item, each in zip(data.requests, waiting, strict=True)]
     for i, result in enumerate(results):
         if result.placed is not None and result.placed.replayed:
-            results[i] = msgspec.structs.replace(result, placed=await _as_it_is(asking, result.placed))
+            with suppress(Refused, RoostError):  # what was placed is known, in any case
+                results[i] = msgspec.structs.replace(result, placed=await _as_it_is(asking, result.placed))
     succeeded = sum(result.problem is None for result in results)
     return BatchResults(results=results, done=succeeded, failed=len(results) - succeeded)
 

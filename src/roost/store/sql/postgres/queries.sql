@@ -205,6 +205,18 @@ SELECT first, last, agent, round, entries FROM feed WHERE last > %s ORDER BY las
 -- Forget the feed up to a revision.
 DELETE FROM feed WHERE last <= %s
 
+-- name: trim_some_feed
+-- Forget some of the feed up to a revision.
+DELETE FROM feed WHERE last IN (SELECT last FROM feed WHERE last <= %s LIMIT %s)
+
+-- name: trim_some_rounds
+-- Forget some of what agents saw before the feed begins.
+DELETE FROM rounds WHERE (agent, number) IN (SELECT agent, number FROM rounds WHERE revision < %s LIMIT %s)
+
+-- name: trim_some_decisions
+-- Forget some of the decisions made before a time.
+DELETE FROM decisions WHERE key IN (SELECT key FROM decisions WHERE decided < %s LIMIT %s)
+
 -- name: trim_point
 -- The last transaction that lies wholly within what may be forgotten.
 SELECT max(last) FROM feed WHERE last <= %s
@@ -212,10 +224,6 @@ SELECT max(last) FROM feed WHERE last <= %s
 -- name: trim_rounds
 -- What agents saw before the feed begins can no longer be rebuilt.
 DELETE FROM rounds WHERE revision < %s
-
--- name: trim_decisions
--- Forget decisions made before a time.
-DELETE FROM decisions WHERE decided < %s
 
 -- name: decisions
 -- What came of the keys of a list.

@@ -154,6 +154,18 @@ SELECT first, last, agent, round, entries FROM feed WHERE last > ? ORDER BY last
 -- Forget the feed up to a revision.
 DELETE FROM feed WHERE last <= ?
 
+-- name: trim_some_feed
+-- Forget some of the feed up to a revision.
+DELETE FROM feed WHERE last IN (SELECT last FROM feed WHERE last <= ? LIMIT ?)
+
+-- name: trim_some_rounds
+-- Forget some of what agents saw before the feed begins.
+DELETE FROM rounds WHERE (agent, number) IN (SELECT agent, number FROM rounds WHERE revision < ? LIMIT ?)
+
+-- name: trim_some_decisions
+-- Forget some of the decisions made before a time.
+DELETE FROM decisions WHERE key IN (SELECT key FROM decisions WHERE decided < ? LIMIT ?)
+
 -- name: trim_point
 -- The last transaction that lies wholly within what may be forgotten.
 SELECT max(last) FROM feed WHERE last <= ?
@@ -161,10 +173,6 @@ SELECT max(last) FROM feed WHERE last <= ?
 -- name: trim_rounds
 -- What agents saw before the feed begins can no longer be rebuilt.
 DELETE FROM rounds WHERE revision < ?
-
--- name: trim_decisions
--- Forget decisions made before a time.
-DELETE FROM decisions WHERE decided < ?
 
 -- name: decisions
 -- What came of the keys of a list (JSON).
