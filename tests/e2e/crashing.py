@@ -150,7 +150,7 @@ class Fleet:
         code = dead.end()
         if not dead.killed:
             assert "ready" not in dead.said, f"a worker ended by itself: {dead.said}"
-            assert code == 2, f"a worker ended with code {code}: {dead.said}"
+            assert code == 5, f"a worker ended with code {code}: {dead.said}"
             self.gave_up.append(dead.said)
         self.workers[dead.slot] = self._start(dead.slot)
         return self.workers[dead.slot]

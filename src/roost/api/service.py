@@ -149,13 +149,11 @@ class Service:
         def run() -> None:
             try:
                 loading.set_result(load())
+            except StoreUnavailable as error:
+                loading.set_exception(error)  # it will be tried again
             except BaseException as error:
                 log.exception("the zone could not be loaded anew")
-                loading.set_exception(
-                    error
-                    if isinstance(error, StoreUnavailable)
-                    else StoreUnavailable(f"it cannot be loaded: {error!r}")
-                )
+                loading.set_exception(StoreUnavailable(f"it cannot be loaded: {error!r}"))
             self._poke()
 
         self._loop.run_in_executor(None, run)

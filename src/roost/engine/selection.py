@@ -130,7 +130,7 @@ class Engine:
         `top` > 1 draws among that many of the best; below -1, of that many of the best the one that an agent of this
         seed likes most is taken: always the same, until it is full, and agents of other seeds like others.
         """
-        if not 1 <= abs(top) <= LARGEST_TOP:
+        if top == -1 or not 1 <= abs(top) <= LARGEST_TOP:
             raise InvalidInput("top", f"is {top}", f"use 1 to {LARGEST_TOP:,}, or as much below zero")
         view, desk, pool = self.view, self.desk, self.evaluations
         evaluation = pool.get(shape.machine_key)
