@@ -1,7 +1,8 @@
 """The ceilings that the service is measured against: the same server, asked for the same, with nothing to do.
 
 `python -m roost.bench.echo STORE ZONE` serves what `roost serve` does, and besides an echo route through the same gate
-and framework; `python -m roost.bench.echo` serves an echo without gate and framework. Both print their port.
+and framework; `… framework` serves the framework's echo without the gate, and `… bare` one without either. Each prints
+its port.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import msgspec
 import uvicorn
 import uvloop
-from litestar import post
+from litestar import Litestar, post
 from litestar.params import JSONBody
 
 from roost.api.routes.common import may
@@ -51,10 +52,10 @@ def _serve(store: str, zone: str) -> None:
     run(settings, origin, bound, more=[echo], ready=lambda: _say(bound.getsockname()[1]))
 
 
-def _serve_bare() -> None:
+def _serve_alone(app: Any) -> None:
     bound = listen("127.0.0.1", 0)
     config = uvicorn.Config(
-        bare, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False
+        app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False
     )
     _say(bound.getsockname()[1])
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -67,7 +68,7 @@ def _say(port: int) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if len(sys.argv) > 2:
         _serve(sys.argv[1], sys.argv[2])
     else:
-        _serve_bare()
+        _serve_alone(bare if sys.argv[1] == "bare" else Litestar([echo], openapi_config=None))

@@ -27,6 +27,7 @@ Progress = Callable[[str, float], None]
 CONNECTIONS, BATCH, BATCH_CONNECTIONS = 64, 100, 8
 START_SECONDS = 120.0
 WARM_UP_SECONDS = 1.0
+SAME = "echo of the same server"
 CREATE, MANY = "/v1/tenants", "/v1/batch"
 
 
@@ -35,7 +36,7 @@ def bench_service(
 ) -> dict[str, Any]:
     """All figures, each the median of `repeats` measurements; those that are compared take turns."""
     zone = f"synthetic:{machines}"
-    steps, done = repeats * 10, count()
+    steps, done = repeats * 11, count()
     found: dict[str, list[Report]] = {}
 
     def measure(name: str, port: int, path: str, batch: int = 0) -> None:
@@ -47,14 +48,16 @@ def bench_service(
     with ThrowawayPostgres() as database, tempfile.TemporaryDirectory(prefix="roost-bench-") as folder:
         for turn in range(repeats):
             # One at a time: each has the machine to itself. The echo runs beside, in the same process as the first.
-            with _echo() as bare:
-                measure("bare echo", bare, "/")
+            with _echo("bare") as port:
+                measure("echo without framework", port, "/")
+            with _echo("framework") as port:
+                measure("echo of the framework alone", port, ECHO)
             with _echo(str(Path(folder) / f"{turn}.db"), zone) as port:
                 _generate(Load(port=port, path=ECHO, seconds=WARM_UP_SECONDS))
                 _generate(Load(port=port, path=CREATE, seconds=WARM_UP_SECONDS))
-                measure("echo", port, ECHO)
+                measure(SAME, port, ECHO)
                 measure("sqlite single", port, CREATE)
-                measure("echo", port, ECHO)
+                measure(SAME, port, ECHO)
                 measure("sqlite batch", port, MANY, BATCH)
             for workers in (1, 2):
                 url = database.create_database(f"turn{turn}workers{workers}")
@@ -75,7 +78,7 @@ def _summary(found: dict[str, list[Report]]) -> dict[str, Any]:
                 "what": name,
                 "requests_per_second": round(rates[name]),
                 "vms_per_second": 0 if "echo" in name else round(rates[name] * per_request),
-                "of_the_echo": round(rates[name] / rates["echo"], 2),
+                "of_the_echo": round(rates[name] / rates[SAME], 2),
                 "p50_ms": round(statistics.median(report.p50_ms for report in reports), 1),
                 "p99_ms": round(statistics.median(report.p99_ms for report in reports), 1),
                 "statuses": _statuses(reports),
