@@ -172,8 +172,9 @@ class ThreadCourier:
             except Exception as failure:  # nothing may end this thread: whoever sent the group waits for an answer
                 error = _as_roost_error(failure)
             seconds = self._clock() - started
-            if any(isinstance(proposal, Ask) for proposal in group.proposals):
-                # Whoever asks looks again afterwards: at a copy that has all that was committed before.
+            if group.strict or any(isinstance(proposal, Ask) for proposal in group.proposals):
+                # Whoever asks looks again afterwards: at a copy that has all that was committed before. So does an
+                # agent that is refused whatever it decides on an outdated machine.
                 with self._in_order:
                     self._deliver(Delivery(group.round.number, outcomes, self._more(patient=True), error, seconds))
             else:
