@@ -341,6 +341,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving,
     assert offline.said("token", "revoke", "root", "--store", store) == "revoked root\n"
 
 
+def test_each_vm_of_a_past_request_is_explained_and_no_other(shell: Shell) -> None:
+    shell.said("tenant", "create", "trio", "--vm", "A1=3", "--min-fault-domains", "3", "--key", "trio-1")
+    for which in range(3):
+        assert f"(VM {which})" in shell.said("explain", "trio-1", "--which", str(which))
+    assert "the request has VMs 0 to 2" in shell.fails(2, "explain", "trio-1", "--which", "7")
+
+
 def test_tokens_open_what_they_are_for_until_they_are_revoked(guarded: tuple[Serving, str], tmp_path: Path) -> None:
     running, root = guarded
     nobody, admin = Shell(running.url, tmp_path), Shell(running.url, tmp_path, ROOST_TOKEN=root)

@@ -326,8 +326,8 @@ class Allocator:
             )
         return self.view.at(decision.before)
 
-    def _explain_past(self, decision: Decision) -> Explanation:
-        subject = self._subject(decision.request, decision.constraints, decision.trial, None)
+    def _explain_past(self, decision: Decision, vm: int | None) -> Explanation:
+        subject = self._subject(decision.request, decision.constraints, decision.trial, vm)
         found = explain(decision.engine, self._past(decision), subject)
         arm = self.arm_of(decision.request.tenant)
         if decision.ok or decision.after != self.view.revision or decision.engine is not arm.engine:

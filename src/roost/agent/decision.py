@@ -22,7 +22,7 @@ class Decision:
     before: int  # the view's revision when the decision began and when it was done
     after: int
     engine: Engine = field(repr=False)  # what decided: its rules are the ones to explain by
-    _explain: Callable[[Decision], Explanation] = field(repr=False)
+    _explain: Callable[[Decision, int | None], Explanation] = field(repr=False)
     _why_not: Callable[[Decision, str, int | None], WhyNot] = field(repr=False)
 
     @property
@@ -33,7 +33,11 @@ class Decision:
     @property
     def explanation(self) -> Explanation:
         """Why: the funnel of rules, the candidates and what decided, or why nothing fits. `str()` renders it."""
-        return self._explain(self)
+        return self.explain()
+
+    def explain(self, vm: int | None = None) -> Explanation:
+        """The same of a VM of the request by its index; of the one that failed, else of the first, if not said."""
+        return self._explain(self, vm)
 
     def why_not(self, machine: str, vm: int | None = None) -> WhyNot:
         """Why a machine did not get a VM of the request (the first, or the one that failed, unless `vm` says which)."""

@@ -47,24 +47,24 @@ def explain(
     if store is not None:
         if wishes:
             raise typer.BadParameter("explains past requests only; for --vm ask a service", param_hint="--store")
-        explain_offline(store, key, policy, output)
+        explain_offline(store, key, policy, which, output)
         return
     with service.open() as client:
         if wishes:
             wanted = constraints.chosen()
             found = client.explain(tenant, wishes, wanted if wanted.named else None, vm=which)
         else:
-            found = client.explain_decision(key)
+            found = client.explain_decision(key, vm=which)
     if output is Form.JSON:
         print_json(found)
     else:
         say(found.text)
 
 
-def explain_offline(store: str, key: str, policy: str, output: Form) -> None:
+def explain_offline(store: str, key: str, policy: str, which: int | None, output: Form) -> None:
     """The decision on a key, from a store alone."""
     decision, decided = recalled(store, key, policy)
-    found = decision.explanation
+    found = decision.explain(which)
     if output is Form.JSON:
         print_json({"decision": decided, "explanation": found})
         return

@@ -340,9 +340,9 @@ def get_decision(key: str) -> Call[DecisionView]:
     return _read(f"/v1/decisions/{_part('key', key)}", DecisionView)
 
 
-def explain_decision(key: str) -> Call[ExplanationView]:
-    """Why it was decided so."""
-    call = _read(f"/v1/decisions/{_part('key', key)}/explanation", ExplanationView)
+def explain_decision(key: str, *, vm: int | None = None) -> Call[ExplanationView]:
+    """Why it was decided so, for one of the VMs of the request."""
+    call = _read(f"/v1/decisions/{_part('key', key)}/explanation", ExplanationView, vm=vm)
     return replace(call, patience=LOOKING_BACK)
 
 

@@ -193,11 +193,11 @@ async def get_decision(key: KeyPath, scope: Scope) -> DecisionView:
 
 
 @get("/v1/decisions/{key:str}/explanation", **may("read", "roost.not_found", namespaced=True))
-async def explain_decision(key: KeyPath, scope: Scope) -> ExplanationView:
+async def explain_decision(key: KeyPath, scope: Scope, vm: Which = None) -> ExplanationView:
     """Why it was decided so: the zone is rebuilt as the agent saw it at its revision."""
     asking = asking_of(scope)
     decided = await _find(asking, key)
-    return explanation_view(await asking.service.past(decided.key, lambda decision: decision.explanation), asking)
+    return explanation_view(await asking.service.past(decided.key, lambda decision: decision.explain(vm)), asking)
 
 
 @get("/v1/decisions/{key:str}/why-not", **may("read", "roost.not_found", namespaced=True))
