@@ -341,6 +341,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving,
     assert offline.said("token", "revoke", "root", "--store", store) == "revoked root\n"
 
 
+def test_a_program_that_is_refused_gets_the_problem_as_json(shell: Shell) -> None:
+    done = shell.run("tenant", "create", "wide", "--vm", "A1=90", "--max-per-rack", "1", "-o", "json")
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["code"] == "roost.tenant_constraint"
+    assert "error:" in done.stderr
+
+
 def test_each_vm_of_a_past_request_is_explained_and_no_other(shell: Shell) -> None:
     shell.said("tenant", "create", "trio", "--vm", "A1=3", "--min-fault-domains", "3", "--key", "trio-1")
     for which in range(3):

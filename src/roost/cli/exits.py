@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from roost.cli.output import errors
+from roost.cli.output import errors, print_json
 from roost.model.errors import RoostError
 
 if TYPE_CHECKING:
@@ -53,9 +54,18 @@ def exit_of(code: str) -> Exit:
     return CODES.get(code, Exit.BAD_INPUT)
 
 
-def complain(error: RoostError) -> Exit:
-    """Say what went wrong, why, and what may help; returns how to exit."""
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether a command was to answer a program, whatever became of it."""
+    joined = " ".join(arguments)
+    return any(f"{option}{between}json" in joined for option in ("-o", "--output") for between in (" ", "=", ""))
+
+
+def complain(error: RoostError, *, for_programs: bool = False) -> Exit:
+    """Say what went wrong, why, and what may help; returns how to exit. A program gets the problem itself, too."""
     from roost.client.errors import ServiceProblem, ServiceUnreachable
+
+    if for_programs and isinstance(error, ServiceProblem):
+        print_json(error.problem)
 
     out = errors()
     out.print(f"error: {error}", style="bold red", markup=False, highlight=False, soft_wrap=True)

@@ -25,7 +25,7 @@ from roost.cli import (
     worker,
     zone,
 )
-from roost.cli.exits import Exit, complain
+from roost.cli.exits import Exit, complain, wants_json
 from roost.model.errors import RoostError
 
 SERVE, USE, OPERATE, MEASURE = "Serve", "Use", "Operate", "Measure"
@@ -67,7 +67,7 @@ def main() -> None:
     try:
         app()
     except RoostError as error:
-        sys.exit(complain(error))
+        sys.exit(complain(error, for_programs=wants_json(sys.argv[1:])))
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe has seen enough
