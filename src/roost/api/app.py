@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
@@ -89,8 +90,9 @@ async def openapi(request: Request[Any, Any, Any]) -> dict[str, Any]:
     return document(request.app)
 
 
+@lru_cache(maxsize=1)
 def document(app: Litestar) -> dict[str, Any]:
-    """What an application can do, as OpenAPI 3.1."""
+    """What an application can do, as OpenAPI 3.1. Made once: it takes some 30 ms, and anybody may ask for it."""
     found = app.openapi_schema.to_schema()
     found["components"]["schemas"] |= _shapes()
     return found

@@ -10,25 +10,19 @@ import msgspec
 from roost.engine.ruleset import PolicySplit
 from roost.model.errors import InvalidInput, UnknownName
 from roost.rules.policy import SHIPPED, Policy, shipped_policies
+from roost.wire import Active
 
-KIND, PAST, ACTIVE = "policy", "past policy", "active"  # in the registry; past ones by digest, to explain by them
-IN_FORCE = "policies"  # the one entry of kind ACTIVE
+KIND, PAST, ACTIVE = KINDS = (
+    "policy",
+    "past policy",
+    "active",
+)  # in the registry; past ones by digest
+IN_FORCE = "policies"  # the one entry of kind ACTIVE: an `Active` as JSON
 
 
 @lru_cache(maxsize=1_024)
 def _parsed(text: str, name: str) -> Policy:
     return Policy.parse(text, name, only_shipped=True)
-
-
-class InForce(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which policies decide, by name and digest."""
-
-    policy: str
-    digest: str
-    against: str = ""
-    against_digest: str = ""
-    share: float = 0.0
-    since: float = 0.0
 
 
 class PolicyBook:
@@ -40,7 +34,7 @@ class PolicyBook:
         self.texts = {name: text for (kind, name), text in registry.items() if kind == KIND}
         self._past = {digest: text for (kind, digest), text in registry.items() if kind == PAST}
         chosen = registry.get((ACTIVE, IN_FORCE))
-        self.in_force = msgspec.json.decode(chosen, type=InForce) if chosen else None
+        self.in_force = msgspec.json.decode(chosen, type=Active) if chosen else None
 
     def names(self) -> list[str]:
         """Every policy that can be activated."""

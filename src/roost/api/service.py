@@ -30,7 +30,7 @@ from roost.agent.past import recall
 from roost.agent.warm_up import warm_up
 from roost.api.changes import ChangeLog
 from roost.api.metrics import Metrics
-from roost.api.policies import PolicyBook
+from roost.api.policies import KINDS, PolicyBook
 from roost.api.problems import Refused
 from roost.api.tokens import KIND as TOKEN
 from roost.api.tokens import TokenBook
@@ -123,7 +123,7 @@ class Service:
         ensure_store(settings.store.url, settings.store.zone)  # a database that was away may be empty
         self.store = open_store(settings.store.url)
         try:
-            self._own, book = find_policy(given.policy), PolicyBook(_whole_registry(self.store))
+            self._own, book = find_policy(given.policy), PolicyBook(_policies_of(self.store))
             self.agent = open_agent(
                 self.store,
                 book.split(self._own),
@@ -481,10 +481,9 @@ def _size(operation: Operation) -> int:
     return len(operation.vms) if isinstance(operation, ReleaseVMs) else 1
 
 
-def _whole_registry(store: Store) -> dict[tuple[str, str], str]:
-    from roost.api.policies import ACTIVE, KIND, PAST
-
-    return {(kind, name): value for kind in (KIND, PAST, ACTIVE) for name, value in store.registry(kind).items()}
+def _policies_of(store: Store) -> dict[tuple[str, str], str]:
+    """What a registry says of policies, before there is an agent that follows it."""
+    return {(kind, name): value for kind in KINDS for name, value in store.registry(kind).items()}
 
 
 def _look_back(store: Store, key: str, policies: PolicyBook, look: Callable[[Any], T]) -> T:

@@ -11,7 +11,7 @@ from litestar.params import JSONBody, Parameter
 from litestar.types import Scope
 
 from roost.api.gate import Asking
-from roost.api.policies import ACTIVE, IN_FORCE, KIND, PAST, InForce
+from roost.api.policies import ACTIVE, IN_FORCE, KIND, PAST
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, DryRun, Key, asking_of, concluded, may, was_decided
 from roost.api.service import new_key
@@ -165,7 +165,7 @@ async def activate(data: JSONBody[Activation], scope: Scope, key: Key = None, dr
         await service.prepare(policy)
     other = chosen[1] if data.against else None
     earlier = await was_decided(asking, key) if key else None
-    wanted = InForce(
+    wanted = Active(
         policy=chosen[0].name,
         digest=chosen[0].digest,
         against=other.name if other else "",
@@ -179,20 +179,13 @@ async def activate(data: JSONBody[Activation], scope: Scope, key: Key = None, dr
         text = msgspec.json.encode(wanted).decode()
         concluded(asking, await service.enter(ACTIVE, IN_FORCE, text, key or new_key(), by))
         await service.switched()
-    return Active(
-        policy=wanted.policy,
-        digest=wanted.digest,
-        against=wanted.against,
-        against_digest=wanted.against_digest,
-        share=wanted.share,
-        since=wanted.since,
-    )
+    return wanted
 
 
 def _since(earlier: Decided | None) -> float:
     """When a policy was activated under a key, if it was: the same request has the same answer."""
     entry = msgspec.json.decode(earlier.request) if earlier else {}
-    return msgspec.json.decode(entry["value"], type=InForce).since if entry.get("kind") == ACTIVE else 0.0
+    return msgspec.json.decode(entry["value"], type=Active).since if entry.get("kind") == ACTIVE else 0.0
 
 
 ROUTES = [
