@@ -1,0 +1,108 @@
+"""What a run is measured by: the name, unit and meaning of each figure, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure of a run's summary."""
+
+    name: str
+    unit: str  # "share": from 0 to 1
+    better: Literal["higher", "lower", ""]  # empty: neither
+    meaning: str
+
+
+MEASURES = (
+    Measure(
+        "density", "share", "higher", "cores allocated, of the cores of machines that run something; mean over time"
+    ),
+    Measure("utilisation", "share", "higher", "cores allocated, of all cores; mean over time"),
+    Measure("peak_utilisation", "share", "", "the highest utilisation at a sample"),
+    Measure("empty_machines", "machines", "higher", "machines that run nothing; mean over time"),
+    Measure("fewest_empty_machines", "machines", "higher", "the fewest at a sample"),
+    Measure("vms", "VMs", "", "VMs that run; mean over time"),
+    Measure("requests", "requests", "", "that were answered"),
+    Measure("acceptance", "share", "higher", "requests that were placed, of those answered"),
+    Measure("fulfilment", "share", "higher", "VMs that were placed, of those asked for: the capacity-fulfilment rate"),
+    Measure("declined", "requests", "lower", "requests for which no machine was found"),
+    Measure("gave_up", "requests", "lower", "requests that lost too many races"),
+    Measure("vms_placed", "VMs", "", "VMs that were placed"),
+    Measure("throughput", "VMs/s", "", "VMs placed in a second of virtual time; mean"),
+    Measure("peak_throughput", "VMs/s", "higher", "the same in the busiest bin of the rates"),
+    Measure("conflicts", "commits", "lower", "commits that lost a race"),
+    Measure("conflict_ratio", "share", "lower", "of the attempts to commit a placement"),
+    Measure("conflicts_per_minute_p99", "commits/min", "lower", "99th percentile over the minutes"),
+    Measure("retries_per_minute_p99", "retries/min", "lower", "99th percentile over the minutes"),
+    Measure("queueing_mean", "s", "lower", "from a request's arrival to the start of its last try; mean"),
+    Measure("queueing_p99", "s", "lower", "the same; 99th percentile"),
+    Measure("latency_mean", "s", "lower", "from a request's arrival to its answer; mean"),
+    Measure("latency_p50", "s", "lower", "the same; median"),
+    Measure("latency_p99", "s", "lower", "the same; 99th percentile"),
+    Measure("cache_hit_ratio", "share", "higher", "decisions that found their evaluation cached"),
+    Measure("updates_per_decision", "machines", "lower", "machines looked at to bring caches up to date"),
+    Measure("machine_failures", "failures", "", "machines that failed"),
+    Measure("vms_displaced", "VMs", "lower", "VMs that ran on machines which failed"),
+    Measure("vms_healed", "VMs", "higher", "of these, those that were placed again"),
+)
+BY_NAME = {measure.name: measure for measure in MEASURES}
+
+
+def stranded(resource: str) -> Measure:
+    """There is one of these for each resource."""
+    meaning = f"{resource} left over on machines in use that are too full for every VM type asked for; mean over time"
+    return Measure(f"stranded_{resource}", "share", "lower", meaning)
+
+
+def measure_of(name: str) -> Measure:
+    """By its name in a summary."""
+    return stranded(name.removeprefix("stranded_")) if name.startswith("stranded_") else BY_NAME[name]
+
+
+# One row per sample. Counts are since the sample before; `stranded_<resource>` and `used_<resource>` (share of the
+# capacity) stand beside these, for each resource.
+TIMELINE = {
+    "time_s": "of the sample, from the beginning of the workload; below 0 while the zone is filled",
+    "warm": "1 once the warm-up is over: only these rows count in the summary",
+    "utilisation": "cores allocated, of all cores",
+    "density": "cores allocated, of the cores of machines that run something; 0 if none does",
+    "empty_machines": "machines that run nothing",
+    "machines_down": "machines that have failed and are not repaired",
+    "vms": "VMs that run",
+    "requests": "requests answered",
+    "placed": "requests placed",
+    "declined": "requests for which no machine was found",
+    "gave_up": "requests that lost too many races",
+    "vms_asked": "VMs of the requests answered",
+    "vms_placed": "VMs of the requests placed",
+    "queued": "requests that wait or are being decided, at this moment",
+    "conflicts": "commits that lost a race",
+    "retries": "tries after the first",
+    "cache_hits": "decisions of VMs that found their evaluation cached",
+    "cache_misses": "decisions of VMs that did not",
+    "updated": "machines looked at to bring caches up to date",
+}
+# One row per bin of virtual time (a minute, unless the experiment says otherwise).
+RATES = {
+    "time_s": "at which the bin begins",
+    "warm": "1 once the warm-up is over",
+    "arrivals": "requests that arrived",
+    "placed": "requests placed",
+    "vms_placed": "VMs placed",
+    "conflicts": "commits that lost a race",
+    "retries": "tries after the first",
+}
+# One row per request, in the order of arrival.
+REQUESTS = {
+    "request": "its number in the workload; -1: the zone was filled with it, -2: it heals VMs of a machine that failed",
+    "time_s": "when it arrived",
+    "vms": "VMs it asked for",
+    "status": "placed, declined, gave_up, or invalid",
+    "agent": "that answered it",
+    "queued_s": "from its arrival to the start of its last try",
+    "latency_s": "from its arrival to its answer",
+    "retries": "tries after the first",
+}
