@@ -1,1 +1,1 @@
-"""The product in virtual time: the same policies, engine, agents and commits; clock, arrivals and faults are simulated."""
+"""The product in virtual time: same policies, engine, agents and commits; clock, arrivals and faults are simulated."""

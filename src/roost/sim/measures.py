@@ -18,7 +18,7 @@ class Measure:
 
 MEASURES = (
     Measure(
-        "density", "share", "higher", "cores allocated, of the cores of machines that run something; mean over time"
+        "density", "share", "higher", "cores allocated, of those of machines that run something; mean over time"
     ),
     Measure("utilisation", "share", "higher", "cores allocated, of all cores; mean over time"),
     Measure("peak_utilisation", "share", "", "the highest utilisation at a sample"),

@@ -59,7 +59,8 @@ class Result:
             raise InvalidInput(str(folder), f"has no {missing}", "give the folder of a finished run") from None
         except (msgspec.DecodeError, msgspec.ValidationError, pl.exceptions.PolarsError) as error:
             raise InvalidInput(str(folder), f"cannot be read: {error}", "run the experiment again") from None
-        return cls(**run, timing=timing, **tables)
+        run |= {"timing": timing, **tables}
+        return cls(**run)
 
 
 def _pretty(data: Mapping[str, Any]) -> bytes:
