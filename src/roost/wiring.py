@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -131,6 +131,12 @@ class _NoMachines:
 
     def set_condition(self, machine: str, field: str, value: int) -> None:
         raise NotImplementedError
+
+    def standing(self) -> _NoMachines:
+        return self
+
+    def written(self, rows: Iterable[MachineRow]) -> None:
+        """Nothing was."""
 
 
 def settle_memory() -> None:

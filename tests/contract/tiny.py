@@ -20,6 +20,7 @@ from roost.store.contract import (
     Place,
     Proposal,
     Recheck,
+    StandingRecheck,
     Record,
     Register,
     Release,
@@ -292,8 +293,15 @@ class Agreeable:
         """One that lets everything pass."""
         return AgreeableBench()
 
+    def standing(self) -> StandingRecheck:
+        """Remembers nothing."""
+        return self
 
-class Stumbling:
+    def written(self, rows: Iterable[MachineRow]) -> None:
+        """Remembers nothing."""
+
+
+class Stumbling(Agreeable):
     """A re-check that breaks down after a few placements."""
 
     def __init__(self, after: int) -> None:
@@ -325,6 +333,13 @@ class Meanwhile:
         if self.times == 1:
             self.happens()
         return self.recheck.bench(rows)
+
+    def standing(self) -> StandingRecheck:
+        """Remembers nothing."""
+        return self
+
+    def written(self, rows: Iterable[MachineRow]) -> None:
+        """Remembers nothing."""
 
 
 def names(outcomes: Iterable[object]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import TypeVar
@@ -99,6 +99,13 @@ class Gate:
         if not self._opened.wait(PATIENCE):
             raise TimeoutError("nobody opened the gate")
         return self._recheck.bench(rows)
+
+    def standing(self) -> contract.StandingRecheck:
+        """Remembers nothing."""
+        return self
+
+    def written(self, rows: Iterable[MachineRow]) -> None:
+        """Remembers nothing."""
 
     def wait(self) -> None:
         """Until a commit stands before it."""

@@ -286,3 +286,36 @@ def test_a_validator_is_not_asked_again_unless_it_is_marked() -> None:
 
     described = [rule_of(usual), rule_of(marked)]
     assert [rule.recheck for rule in described if rule] == [False, True]
+
+
+# ------------------------------------------------------------------------------------------------------ what it recalls
+
+
+def test_what_a_bench_made_of_rows_counts_only_if_it_was_written() -> None:
+    judge, rows = recheck().standing(), holdings()
+    assert judge.bench(rows).place(OLD, WHOLE, "t") is None
+    assert judge.bench(rows).place(OLD, WHOLE, "t") is None, "nothing was written: the machine is empty still"
+
+
+def test_rows_that_were_written_are_recalled_under_their_new_version() -> None:
+    judge, rows = recheck().standing(), {row.spec.name: row for row in holdings()}
+    assert judge.bench(list(rows.values())).place(OLD, SMALL, "t") is None
+    ACCOUNTS.put(rows[OLD], SMALL, "t", 1)
+    rows[OLD].version += 1
+    judge.written([rows[OLD]])
+    assert same(judge.bench(list(rows.values())).rows, recheck().bench(list(rows.values())).rows)
+
+
+def test_a_row_of_another_version_is_looked_at_anew() -> None:
+    judge, rows = recheck().standing(), {row.spec.name: row for row in holdings()}
+    judge.bench(list(rows.values()))
+    ACCOUNTS.put(rows[OLD], WHOLE, "somebody", 1)
+    rows[OLD].version += 1
+    assert judge.bench(list(rows.values())).place(OLD, SMALL, "t") == "insufficient cores"
+
+
+def test_a_machine_that_was_removed_and_added_again_is_looked_at_anew() -> None:
+    judge, rows = recheck().standing(), {row.spec.name: row for row in holdings((OLD, WHOLE, "t"))}
+    assert judge.bench(list(rows.values())).place(OLD, SMALL, "t") == "insufficient cores"
+    again = ACCOUNTS.new_row(msgspec.structs.replace(rows[OLD].spec))  # same name and hardware, same version
+    assert judge.bench([again]).place(OLD, SMALL, "t") is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from roost.model.request import VM
 from roost.model.zone import CONDITION, Zone
 
 MOST_NUMBERS = 100_000  # tenants remembered by number
+UNKNOWN = -1  # the version of a row that was about to change, or never made
 
 
 class Holding(Protocol):
@@ -41,6 +42,10 @@ class Holding(Protocol):
     @property
     def owner(self) -> str:
         """The tenant that holds it in isolation."""
+
+    @property
+    def version(self) -> int:
+        """Another one after every change."""
 
 
 class TenantNumbers:
@@ -101,10 +106,11 @@ def rows_of(zone: Zone, holdings: Sequence[Holding], numbers: TenantNumbers) -> 
     return rows
 
 
-def _positions(zone: Zone, specs: Sequence[MachineSpec]) -> dict[str, int]:
-    """Where each machine stands, but for those that the zone lacks, or knows as another one by the same name."""
-    if not specs:
+def _positions(zone: Zone, holdings: Sequence[Holding]) -> dict[str, int]:
+    """Where each stands in the list, but for those that the zone lacks, or knows as another one by the same name."""
+    if not holdings:
         return {}
+    specs = [holding.spec for holding in holdings]
     machines = np.array([zone.machine_index.get(spec.name, -1) for spec in specs])
     generations = [zone.generation_index.get(spec.generation, -1) for spec in specs]
     same = (machines >= 0) & (zone.machines["generation"][machines] == generations)
@@ -135,20 +141,76 @@ class Recheck:
 
     def bench(self, rows: Sequence[Holding]) -> RecheckBench:
         """Test placements on these rows."""
+        self._forget_numbers()
+        return RecheckBench(self, rows_of(self.zone, rows, self.numbers), _positions(self.zone, rows))
+
+    def standing(self) -> StandingRecheck:
+        """The same for one authority: it remembers what rows look like."""
+        return StandingRecheck(self)
+
+    def _forget_numbers(self) -> None:
+        """Begin anew with the numbers of tenants, once there are too many."""
         if len(self.numbers) > MOST_NUMBERS:
             self.numbers = TenantNumbers()
             for arm in self.arms:
                 arm.shapes = Shapes(self.zone, arm.rules)
-        return RecheckBench(self, rows)
+
+
+class StandingRecheck:
+    """A re-check that remembers the rows it made, by their versions: to make them takes longer than to test them."""
+
+    def __init__(self, recheck: Recheck) -> None:
+        self._recheck = Recheck(recheck.zone, *(arm.rules for arm in recheck.arms), arm_of=recheck.arm_of)
+        self._rows = recheck.zone.machines.copy()
+        self._specs: list[MachineSpec | None] = [None] * len(self._rows)
+        self._versions = [UNKNOWN] * len(self._rows)
+        self._numbers = self._recheck.numbers  # that the rows are in
+
+    def bench(self, rows: Sequence[Holding]) -> RecheckBench:
+        """Test placements on these rows. There is one bench at a time."""
+        self._recheck._forget_numbers()
+        if self._numbers is not self._recheck.numbers:
+            self._numbers, self._versions = self._recheck.numbers, [UNKNOWN] * len(self._rows)
+        index, specs, versions = self._recheck.zone.machine_index, self._specs, self._versions
+        positions: dict[str, int] = {}
+        changed: list[Holding] = []
+        for holding in rows:
+            spec = holding.spec
+            at = index.get(spec.name)
+            if at is not None and specs[at] is spec and versions[at] == holding.version:
+                positions[spec.name] = at
+                versions[at] = UNKNOWN  # until it is known what comes of it
+            else:
+                changed.append(holding)
+        if changed:
+            positions |= self._make(changed)
+        return RecheckBench(self._recheck, self._rows, positions)
+
+    def _make(self, holdings: Sequence[Holding]) -> dict[str, int]:
+        """Rows of these machines; returns where they stand, of those that are known here."""
+        zone = self._recheck.zone
+        known = _positions(zone, holdings)
+        holdings = [holding for holding in holdings if holding.spec.name in known]
+        positions = {holding.spec.name: zone.machine_index[holding.spec.name] for holding in holdings}
+        at = list(positions.values())
+        self._rows[at] = rows_of(zone, holdings, self._numbers)
+        for i, holding in zip(at, holdings, strict=True):
+            self._specs[i], self._versions[i] = holding.spec, UNKNOWN
+        return positions
+
+    def written(self, rows: Iterable[Holding]) -> None:
+        """These rows are now what the last bench made of them."""
+        index, specs = self._recheck.zone.machine_index, self._specs
+        for holding in rows:
+            if (at := index.get(holding.spec.name)) is not None and specs[at] is holding.spec:
+                self._versions[at] = holding.version
 
 
 class RecheckBench:
     """The rows of one commit: each placement is tested on what those before it left."""
 
-    def __init__(self, recheck: Recheck, holdings: Sequence[Holding]) -> None:
-        self.recheck = recheck
-        self.rows = rows_of(recheck.zone, holdings, recheck.numbers)
-        self._at = _positions(recheck.zone, [holding.spec for holding in holdings])
+    def __init__(self, recheck: Recheck, rows: NDArray[np.void], positions: Mapping[str, int]) -> None:
+        self.recheck, self.rows, self._at = recheck, rows, positions
 
     def place(self, machine: str, vm: VM, tenant: str) -> str | None:
         """Put a VM on a machine if every validator agrees; else the reason of the first that does not."""

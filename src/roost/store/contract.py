@@ -291,6 +291,19 @@ class Recheck(Protocol):
     def bench(self, rows: Sequence[MachineRow]) -> Bench:
         """Test placements on these rows."""
 
+    def standing(self) -> StandingRecheck:
+        """The same for one store, which tells it what it wrote: it remembers rows."""
+
+
+class StandingRecheck(Protocol):
+    """A re-check of one store."""
+
+    def bench(self, rows: Sequence[MachineRow]) -> Bench:
+        """Test placements on these rows."""
+
+    def written(self, rows: Iterable[MachineRow]) -> None:
+        """Of the rows that were on the last bench, these are now what it made of them."""
+
 
 class Store(Protocol):
     """The truth about one zone.

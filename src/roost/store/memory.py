@@ -8,9 +8,21 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from roost.model.inventory import Catalogue
-from roost.store.contract import Decided, Feed, FeedRow, Mending, Outcome, PolicyResult, Proposal, Recheck, Round
+from roost.store.contract import (
+    Decided,
+    Feed,
+    FeedRow,
+    Mending,
+    Outcome,
+    PolicyResult,
+    Proposal,
+    Recheck,
+    Round,
+    StandingRecheck,
+)
 from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
 from roost.store.settle import Facts, Settlement, first_stamp, needs_of, settle
 
@@ -29,6 +41,7 @@ class MemoryStore:
         self._decided: dict[str, Decided] = {}
         self._rounds: dict[tuple[str, int], Round] = {}
         self._changed = threading.Condition()
+        self._standing: WeakKeyDictionary[Recheck, StandingRecheck] = WeakKeyDictionary()
 
     def load(self) -> Ledger:
         """Everything, as of one revision."""
@@ -56,9 +69,13 @@ class MemoryStore:
                 clusters=ledger.clusters.copy() if needs.clusters else {},
                 registry={place: ledger.registry[place] for place in needs.registry if place in ledger.registry},
             )
-            settled = settle(group, facts, ledger.accounts, recheck, first_stamp(ledger.revision), strict)
+            standing = self._standing.get(recheck)
+            if standing is None:
+                standing = self._standing[recheck] = recheck.standing()
+            settled = settle(group, facts, ledger.accounts, standing, first_stamp(ledger.revision), strict)
             if not dry:
                 self._write(settled, round_)
+                standing.written(row for row in settled.machines.values() if row)
         return settled.outcomes
 
     def _write(self, settled: Settlement, round_: Round | None) -> None:

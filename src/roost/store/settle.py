@@ -38,6 +38,7 @@ from roost.store.contract import (
     Replayed,
     SetCondition,
     SetQuarantine,
+    StandingRecheck,
 )
 from roost.store.ledger import STARTING, Accounts, ClusterRow, MachineRow, TenantRow, VMRow
 
@@ -129,7 +130,7 @@ def settle(
     group: Sequence[Proposal],
     facts: Facts,
     accounts: Accounts,
-    recheck: Recheck,
+    recheck: Recheck | StandingRecheck,
     first_stamp: int,
     strict: bool = False,
 ) -> Settlement:
