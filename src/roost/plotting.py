@@ -72,20 +72,26 @@ def styled() -> Iterator[None]:
         yield
 
 
-def new_figure(
-    rows: int = 1, columns: int = 1, *, title: str = "", width: float = 12.0, height: float = 4.0, **grid: Any
-) -> tuple[Figure, Sequence[Axes]]:
-    """A figure of so many inches, and its panels, row by row; `grid` is for `Figure.subplots` (sharex, …)."""
+def blank_figure(*, title: str = "", width: float = 12.0, height: float = 4.0) -> Figure:
+    """A figure of so many inches, for panels of any layout."""
     with styled():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
-        axes = figure.subplots(rows, columns, squeeze=False, **grid)
         if title:
             figure.suptitle(title, x=0.01, ha="left")
-        return figure, list(axes.flat)
+        return figure
+
+
+def new_figure(
+    rows: int = 1, columns: int = 1, *, title: str = "", width: float = 12.0, height: float = 4.0, **grid: Any
+) -> tuple[Figure, Sequence[Axes]]:
+    """A figure of so many inches, and its panels, row by row; `grid` is for `Figure.subplots` (sharex, …)."""
+    figure = blank_figure(title=title, width=width, height=height)
+    with styled():
+        return figure, list(figure.subplots(rows, columns, squeeze=False, **grid).flat)
 
 
 def svg(figure: Figure) -> str:
