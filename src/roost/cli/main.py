@@ -23,6 +23,7 @@ from roost.cli import (
     vm,
     why_not,
     worker,
+    workload,
     zone,
 )
 from roost.cli.exits import Exit, complain, wants_json
@@ -59,6 +60,7 @@ app.command("decisions", rich_help_panel=OPERATE)(decisions.decisions)
 app.command("audit", rich_help_panel=OPERATE)(audit.audit)
 
 app.command("demo", rich_help_panel=MEASURE)(demo.demo)
+app.add_typer(workload.app, name="workload", rich_help_panel=MEASURE)
 app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
 
 
