@@ -22,7 +22,7 @@ from typing import TypedDict
 import msgspec
 
 from roost.agent.allocator import Allocator
-from roost.agent.avoidance import Avoidance
+from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.courier import Courier, Delivery, Group
 from roost.agent.decision import Decision
 from roost.agent.operation import (
@@ -129,6 +129,14 @@ class Counters:
     followed: int = 0  # entries of the feed
     reloads: int = 0
     reasons: dict[str, int] = field(default_factory=dict)  # of conflicts
+
+
+class AgentMemory(msgspec.Struct, frozen=True):
+    """What distinguishes an agent that has worked from a new one, besides what is in the store."""
+
+    number: int  # of its last round
+    lots: list[list[int]]  # the state of the random numbers of each policy
+    avoidance: AvoidanceMemory
 
 
 @dataclass(frozen=True)
@@ -276,6 +284,11 @@ class Agent:
     def waiting(self) -> int:
         """Operations that are queued."""
         return len(self._queue) + len(self._held)
+
+    @property
+    def needs_news(self) -> bool:
+        """Whether something waits for the feed, or for what is under way."""
+        return bool(self._held or self._unfed)
 
     @property
     def idle(self) -> bool:
@@ -660,6 +673,24 @@ class Agent:
         counters.declined += status == "declined"
         counters.gave_up += status == "conflicts"
         counters.placed_vms += placed if status == "done" else 0
+
+    # -------------------------------------------------------------------------------------------- going on
+
+    def memory(self) -> AgentMemory:
+        """What an idle agent has to remember for one on the same store to go on exactly as it would."""
+        assert self.idle
+        return AgentMemory(
+            number=self._number,
+            lots=[[int(each) for each in arm.engine.rng] for arm in self.replica.allocator.arms],
+            avoidance=self.avoidance.memory(),
+        )
+
+    def recall(self, memory: AgentMemory) -> None:
+        """Go on where another agent of this name stopped."""
+        self._number = memory.number
+        for arm, lots in zip(self.replica.allocator.arms, memory.lots, strict=True):
+            arm.engine.rng[:] = lots
+        self.avoidance.recall(memory.avoidance)
 
     # --------------------------------------------------------------------------------------------- checking
 

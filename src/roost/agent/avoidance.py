@@ -9,12 +9,21 @@ from __future__ import annotations
 
 from collections import deque
 
+import msgspec
 import numpy as np
 
 from roost.engine.selection import LARGEST_TOP
 from roost.model.errors import InvalidInput
+from roost.model.random_state import restore, state_of
 
 EAGERNESS = 10  # how many times likelier than a conflict it is that an agent keeps to its own machines
+
+
+class AvoidanceMemory(msgspec.Struct, frozen=True):
+    """How the last commits ended, and the state of the random numbers."""
+
+    recent: list[bool]
+    random: dict[str, str]
 
 
 class Avoidance:
@@ -52,3 +61,14 @@ class Avoidance:
         if self._random.random() >= chance:
             return 1
         return -self.top if self._favourites else self.top
+
+    def memory(self) -> AvoidanceMemory:
+        """All that the next draws depend on."""
+        return AvoidanceMemory(list(self._recent), state_of(self._random))
+
+    def recall(self, memory: AvoidanceMemory) -> None:
+        """Go on from there."""
+        self._recent.clear()
+        self._recent.extend(memory.recent)
+        self._conflicts = sum(memory.recent)
+        restore(self._random, memory.random)

@@ -27,6 +27,19 @@ class Group:
     recheck: Recheck
     strict: bool = False
 
+    @property
+    def wants_news(self) -> bool:
+        """Whether its answer has to come with all that was committed before.
+
+        Whoever asks looks again afterwards, and so does an agent that is refused whatever it decides on an outdated
+        machine.
+        """
+        return self.strict or any(isinstance(proposal, Ask) for proposal in self.proposals)
+
+    def commit(self, store: Store) -> list[Outcome]:
+        """What a store makes of it."""
+        return store.commit(self.proposals, self.recheck, strict=self.strict, round_=self.round)
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
@@ -55,10 +68,6 @@ class Courier(Protocol):
         """Stop."""
 
 
-def _commit(store: Store, group: Group) -> list[Outcome]:
-    return store.commit(group.proposals, group.recheck, strict=group.strict, round_=group.round)
-
-
 def _as_roost_error(error: Exception) -> RoostError:
     """What nobody expected of a store: it cannot be used, and what came of it nobody knows."""
     return error if isinstance(error, RoostError) else StoreUnavailable(f"the store failed: {error!r}")
@@ -75,7 +84,7 @@ class InlineCourier:
         """Commit this now; the outcomes wait to be received."""
         started = time.perf_counter()
         try:
-            outcomes = _commit(self._store, group)
+            outcomes = group.commit(self._store)
             self._back.append(Delivery(group.round.number, outcomes, seconds=time.perf_counter() - started))
         except Exception as error:
             self._back.append(Delivery(group.round.number, error=_as_roost_error(error)))
@@ -172,9 +181,7 @@ class ThreadCourier:
             except Exception as failure:  # nothing may end this thread: whoever sent the group waits for an answer
                 error = _as_roost_error(failure)
             seconds = self._clock() - started
-            if group.strict or any(isinstance(proposal, Ask) for proposal in group.proposals):
-                # Whoever asks looks again afterwards: at a copy that has all that was committed before. So does an
-                # agent that is refused whatever it decides on an outdated machine.
+            if group.wants_news:
                 with self._in_order:
                     self._deliver(Delivery(group.round.number, outcomes, self._more(patient=True), error, seconds))
             else:
@@ -190,7 +197,7 @@ class ThreadCourier:
         pause = FIRST_PAUSE
         while True:
             try:
-                return _commit(self._store, group)
+                return group.commit(self._store)
             except StoreUnavailable:
                 if self._clock() - started > self._patience or self._closing.wait(pause):
                     raise

@@ -17,9 +17,7 @@ class Measure:
 
 
 MEASURES = (
-    Measure(
-        "density", "share", "higher", "cores allocated, of those of machines that run something; mean over time"
-    ),
+    Measure("density", "share", "higher", "cores allocated, of those of machines that run something; mean over time"),
     Measure("utilisation", "share", "higher", "cores allocated, of all cores; mean over time"),
     Measure("peak_utilisation", "share", "", "the highest utilisation at a sample"),
     Measure("empty_machines", "machines", "higher", "machines that run nothing; mean over time"),

@@ -33,11 +33,12 @@ Row = TypeVar("Row")
 class MemoryStore:
     """A ledger, its feed and its decisions. Nothing is ever written anywhere."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: Catalogue, ledger: Ledger | None = None) -> None:
+        """`ledger`: what to begin with, instead of nothing; the store makes it its own."""
         self.catalogue = catalogue
-        self._ledger = Ledger(catalogue)
+        self._ledger = ledger or Ledger(catalogue)
         self._feed: deque[FeedRow] = deque()
-        self._trimmed = 0
+        self._trimmed = self._ledger.revision
         self._decided: dict[str, Decided] = {}
         self._rounds: dict[tuple[str, int], Round] = {}
         self._changed = threading.Condition()

@@ -1,0 +1,92 @@
+"""A run at a quiet moment, as bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from roost.agent.agent import AgentMemory
+from roost.model.errors import InvalidInput
+from roost.model.inventory import Catalogue
+from roost.model.request import VM
+from roost.store.ledger import ClusterRow, Ledger, MachineRow, TenantRow, VMRow
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the rest of a run depends on, but for what the store holds."""
+
+    fingerprint: str  # of the experiment, the workload and the zone
+    now: float
+    next: int  # arrival
+    number: int
+    operations: int
+    turn: int
+    policy: str
+    random: dict[str, str]
+    state: list[int]  # of each machine
+    events: list[tuple[float, int, int, Any]]
+    names: list[str]  # of VMs
+    guests: list[tuple[str, int, str, str, int]]  # of each: tenant, request, type, priority, machine
+    agents: list[AgentMemory]
+    tracker: dict[str, Any]
+    run_s: float
+
+
+class _Holdings(msgspec.Struct, frozen=True):
+    """A ledger, with each kind of VM once."""
+
+    revision: int
+    machines: list[MachineRow]
+    tenants: dict[str, TenantRow]
+    clusters: dict[str, ClusterRow]
+    registry: list[tuple[str, str, str]]
+    kinds: list[VM]
+    vms: dict[str, tuple[str, str, int]]  # tenant, machine, kind
+
+
+class _File(msgspec.Struct, frozen=True):
+    checkpoint: Checkpoint
+    holdings: _Holdings
+
+
+def packed(checkpoint: Checkpoint, ledger: Ledger) -> bytes:
+    """A checkpoint and what the store holds."""
+    numbers: dict[bytes, int] = {}
+    by_object: dict[int, int] = {}  # most VMs of a kind are one object
+    kinds: list[VM] = []
+    vms = {}
+    for name, row in ledger.vms.items():
+        spec = row.spec
+        number = by_object.get(id(spec))
+        if number is None:
+            number = numbers.setdefault(msgspec.msgpack.encode(spec), len(kinds))
+            if number == len(kinds):
+                kinds.append(spec)
+            by_object[id(spec)] = number
+        vms[name] = row.tenant, row.machine, number
+    holdings = _Holdings(
+        ledger.revision,
+        list(ledger.machines.values()),
+        ledger.tenants,
+        ledger.clusters,
+        [(*place, value) for place, value in ledger.registry.items()],
+        kinds,
+        vms,
+    )
+    return msgspec.msgpack.encode(_File(checkpoint, holdings))
+
+
+def unpacked(data: bytes, catalogue: Catalogue) -> tuple[Checkpoint, Ledger]:
+    """What `packed` made bytes of."""
+    try:
+        file = msgspec.msgpack.decode(data, type=_File)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput("checkpoint", f"cannot be read: {error}", "run the experiment anew") from None
+    holdings, ledger = file.holdings, Ledger(catalogue, file.holdings.revision)
+    ledger.machines = {row.spec.name: row for row in holdings.machines}
+    ledger.tenants, ledger.clusters = holdings.tenants, holdings.clusters
+    ledger.registry = {(kind, name): value for kind, name, value in holdings.registry}
+    kinds = holdings.kinds
+    ledger.vms = {name: VMRow(tenant, machine, kinds[kind]) for name, (tenant, machine, kind) in holdings.vms.items()}
+    return file.checkpoint, ledger

@@ -1,0 +1,201 @@
+"""An experiment: a zone, a workload, policies and seeds, and what is simulated around them. It has a form in YAML.
+
+name: azure
+workload: azure-2017
+fleet: {machines: 3000, cores: 16, memory: 128}
+policies: [default, dense, spread]
+seeds: [1, 2, 3]
+latency: paper
+warm_up: 12h
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from roost.agent.agent import AgentSettings
+from roost.model.errors import InvalidInput
+from roost.model.yaml_file import YamlFile
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+Duration = float | str  # seconds, or such as 90s, 15m, 12h, 3d, 2w
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+Some = Annotated[int, msgspec.Meta(ge=1)]
+
+
+def seconds(value: Duration, where: str) -> float:
+    """A duration in seconds."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", value.strip())
+        if match is None:
+            raise InvalidInput(where, f"is {value!r}", "write seconds, or such as 90s, 15m, 12h, 3d, 2w")
+        return float(match[1]) * UNITS[match[2]]
+    if not 0 <= value < float("inf"):
+        raise InvalidInput(where, f"is {value!r}", "a duration is 0 or more")
+    return float(value)
+
+
+class _Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Part of an experiment."""
+
+
+class Fleet(_Spec, frozen=True):
+    """Machines that suit the workload: so many, or as many as bring it to a utilisation."""
+
+    machines: Some | None = None
+    utilisation: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None  # of the cores, on the average
+    cores: Positive = 16
+    memory: Positive = 128  # GiB
+    disk: Positive = 8_000  # GiB
+    ssd: Positive = 4_000  # GiB
+    nic: Positive = 40  # Gbit/s
+
+    def __post_init__(self) -> None:
+        if (self.machines is None) == (self.utilisation is None):
+            raise InvalidInput("fleet", "needs machines or utilisation", "give one of them")
+
+
+class Latency(_Spec, frozen=True):
+    """How long things take in virtual time. A decision on a request is a hit or a miss of the cache."""
+
+    hit_ms: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    miss_ms: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    hit_ratio: Share | None = None  # drawn with this chance; None: as the engine's own cache has it
+    measured: bool = False  # a decision takes as long as it really takes here: such a run cannot be repeated exactly
+    commit_ms: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # from the decision to the store's answer
+    feed_ms: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # from a commit until the other agents know
+
+    @property
+    def commit_s(self) -> float:
+        """In seconds."""
+        return self.commit_ms / 1e3
+
+    @property
+    def feed_s(self) -> float:
+        """In seconds."""
+        return self.feed_ms / 1e3
+
+
+# Protean §6.2: 14 ms for a hit, 88 ms for a miss, hits with p = 0.9. It does not tell how long a commit takes, and how
+# long until the others know: these are ours.
+LATENCIES = {
+    "none": Latency(),
+    "paper": Latency(hit_ms=14, miss_ms=88, hit_ratio=0.9, commit_ms=5, feed_ms=20),
+    "measured": Latency(measured=True, commit_ms=5, feed_ms=20),
+}
+
+
+class Maintenance(_Spec, frozen=True):
+    """Machines take no new VMs for a while: those of a cluster, or a share of all."""
+
+    at: Duration
+    lasts: Duration
+    cluster: str = ""
+    share: Share = 0.0
+
+    def __post_init__(self) -> None:
+        if bool(self.cluster) == bool(self.share):
+            raise InvalidInput("maintenance", "needs a cluster or a share of the machines", "give one of them")
+
+
+class Faults(_Spec, frozen=True):
+    """What happens to machines. VMs of one that fails are placed again elsewhere."""
+
+    mtbf: Duration | None = None  # mean time between failures of one machine; None: none fails
+    repair: Duration = "6h"  # mean time until one is ready again
+    maintenance: tuple[Maintenance, ...] = ()
+
+
+class PolicyChange(_Spec, frozen=True):
+    """All agents switch to another policy."""
+
+    at: Duration
+    policy: str
+
+
+class Agents(_Spec, frozen=True):
+    """How many decide in parallel, each on its own copy of the zone, and how. See `roost config show` on agents."""
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=200)] = 1
+    retries: int = 20
+    group: int = 1
+    pipeline: int = 1
+    top: int = 100
+    favourites: bool = True
+    window: int = 50
+    strict: bool = False
+
+    def settings(self) -> AgentSettings:
+        """As an agent takes them."""
+        given = {name: getattr(self, name) for name in self.__struct_fields__ if name != "count"}
+        return AgentSettings(**given)
+
+
+class Experiment(_Spec, frozen=True):
+    """What to simulate. Each policy with each seed is a run."""
+
+    name: str
+    workload: str | dict[str, Any]  # a name or a file, or the shape of one to be generated
+    zone: str = ""  # a zone file, or synthetic:SIZE
+    fleet: Fleet | None = None
+    policies: tuple[str, ...] = ("default",)
+    seeds: tuple[Annotated[int, msgspec.Meta(ge=0, lt=2**31)], ...] = (1,)
+    agents: Agents = Agents()
+    latency: Literal["none", "paper", "measured"] | Latency = "none"
+    faults: Faults = Faults()
+    policy_changes: tuple[PolicyChange, ...] = ()
+    speed: Positive = 1.0  # the workload arrives so many times faster; lifetimes stay
+    fill: Share = 0.0  # of the cores, taken before the beginning by VMs like those of the workload
+    warm_up: Duration = 0.0  # the first part does not count in the summary
+    until: Duration | None = None  # None: the last arrival
+    sample: Duration | None = None  # between two rows of the timeline; None: 500 rows, but no finer than a minute
+    bin: Duration = 60.0  # of the rates
+    checkpoint: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000  # operations between two; 0: none
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.name):
+            raise InvalidInput("name", f"is {self.name!r}", "use letters, digits, dots, dashes and underscores")
+        if bool(self.zone) == (self.fleet is not None):
+            raise InvalidInput("zone", "needs a zone or a fleet", "give one of them")
+        for name in ("policies", "seeds"):
+            given: Sequence[object] = getattr(self, name)
+            if not given or len(set(given)) < len(given):
+                raise InvalidInput(name, f"is {list(given)}", "give one or more, each once")
+        self.agents.settings()
+        for at, lasts in (("warm_up", self.warm_up), ("until", self.until), ("sample", self.sample), ("bin", self.bin)):
+            if lasts is not None and seconds(lasts, at) == 0 and at != "warm_up":
+                raise InvalidInput(at, "is 0", "give a time")
+        if 60 % seconds(self.bin, "bin"):
+            raise InvalidInput("bin", f"is {self.bin}", "a minute must be a whole number of bins")
+
+    @property
+    def latencies(self) -> Latency:
+        """Spelled out."""
+        return LATENCIES[self.latency] if isinstance(self.latency, str) else self.latency
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the same experiment has the same result every time."""
+        return not self.latencies.measured
+
+    @classmethod
+    def load(cls, path: str | Path) -> Experiment:
+        """Read a file. A mistake is refused with its line."""
+        file = YamlFile(path)
+        try:
+            return file.convert(file.data, cls)
+        except InvalidInput as error:
+            if str(path) in str(error):
+                raise
+            raise file.mistake((error.where.partition(".")[0],), error.problem, error.remedy) from None
+
+    def as_data(self) -> dict[str, Any]:
+        """As it would be written in a file."""
+        data: dict[str, Any] = msgspec.to_builtins(self)
+        return data

@@ -1,0 +1,115 @@
+"""The zone that an experiment runs on: one that is described, or a fleet that suits the workload."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from roost.model.errors import InvalidInput
+from roost.model.synthetic import MACHINES_PER_RACK, UPDATE_DOMAINS
+from roost.model.zone import DEFAULT_BANDS, DEFAULT_RESOURCES, Generation, MachineGroup, VMType, Zone
+from roost.sim.experiment import Experiment, Fleet, seconds
+from roost.traces.workload import ANY, Workload
+from roost.wiring import find_zone
+
+CLUSTERS = 8  # of a small fleet; a large one has as many as keep a cluster below the following
+LARGEST_CLUSTER = 1_000
+ANYTHING = "fleet"  # the generation of machines whose VM types take the same everywhere
+
+
+def zone_for(experiment: Experiment, workload: Workload) -> Zone:
+    """The zone of an experiment; every VM type of the workload is known there."""
+    if experiment.fleet is not None:
+        return _fleet_zone(experiment.fleet, workload, seconds(experiment.warm_up, "warm_up"))
+    zone = find_zone(experiment.zone)
+    for t in np.unique(workload.type).tolist():
+        zone.vm_type(workload.types[t].name, f"workload {workload.name}: VM type")
+    return zone
+
+
+def _fleet_zone(fleet: Fleet, workload: Workload, warm_up: float) -> Zone:
+    """Equal machines in racks and clusters; of several generations, as many of each, if VM types differ by them."""
+    unknown = [r for r in workload.resources if r not in {known.name for known in DEFAULT_RESOURCES}]
+    if unknown:
+        raise InvalidInput("fleet", f"has no {unknown[0]}, which the workload asks for", "give a zone file")
+    machines = fleet.machines or _machines_for(fleet, workload, warm_up)
+    generations = _generations(fleet, workload)
+    per_generation = np.array_split(np.arange(machines), len(generations))
+    groups: list[MachineGroup] = []
+    for generation, share in zip(generations, per_generation, strict=True):
+        groups += _racks(generation.name, len(share), len(groups))
+    return Zone(
+        name=f"fleet-{machines}",
+        resources=DEFAULT_RESOURCES,
+        bands=DEFAULT_BANDS,
+        generations=generations,
+        vm_types=[_vm_type(workload, t, generations) for t in range(len(workload.types))],
+        groups=groups,
+    )
+
+
+def _generations(fleet: Fleet, workload: Workload) -> list[Generation]:
+    """One of which every VM takes the same, or all that the workload's types tell apart."""
+    names = sorted({name for kind in workload.types for name in kind.demand if name != ANY}) or [ANYTHING]
+    asked = set(workload.resources)
+    units = {r.name: getattr(fleet, r.name) if r.name in asked else 0 for r in DEFAULT_RESOURCES}
+    capacity = tuple(r.amount(units[r.name], f"fleet.{r.name}") for r in DEFAULT_RESOURCES)
+    return [Generation(name, capacity) for name in names]
+
+
+def _vm_type(workload: Workload, number: int, generations: list[Generation]) -> VMType:
+    kind = workload.types[number]
+    if not kind.demand:
+        problem = f"the workload does not say what VM type {kind.name} takes"
+        raise InvalidInput("fleet", problem, "give a zone that knows it")
+    demand = {}
+    for generation in generations:
+        units = kind.demand.get(generation.name) or kind.demand.get(ANY)
+        if units is None:
+            continue
+        by_name = dict(zip(workload.resources, units, strict=True))
+        amounts = tuple(r.amount(by_name.get(r.name, 0), f"{kind.name}.{r.name}") for r in DEFAULT_RESOURCES)
+        if all(a <= c for a, c in zip(amounts, generation.capacity, strict=True)):
+            demand[generation.name] = amounts
+    if not demand:
+        raise InvalidInput("fleet", f"no machine is large enough for a {kind.name}", "give larger machines")
+    return VMType(kind.name, "", demand)
+
+
+def _machines_for(fleet: Fleet, workload: Workload, warm_up: float) -> int:
+    """As many as have the utilisation, on the average after the warm-up, if everything is placed."""
+    assert fleet.utilisation is not None
+    used = mean_in_use(workload, "cores", warm_up)
+    return max(1, math.ceil(used / fleet.utilisation / fleet.cores))
+
+
+def mean_in_use(workload: Workload, resource: str, since: float = 0.0) -> float:
+    """What VMs take of a resource on the average over time, from a moment to the last arrival."""
+    until = workload.span
+    if until <= since:
+        raise InvalidInput("warm_up", "leaves nothing of the workload", "make it shorter")
+    start = workload.arrival_of_vms
+    present = np.minimum(start + workload.lifetime, until) - np.maximum(start, since)
+    return float((workload.amounts(resource) * np.maximum(present, 0.0)).sum() / (until - since))
+
+
+def _racks(generation: str, machines: int, before: int) -> list[MachineGroup]:
+    """Racks of machines in clusters of about the same size. `before`: racks that there are already."""
+    clusters = max(min(CLUSTERS, machines // MACHINES_PER_RACK), math.ceil(machines / LARGEST_CLUSTER), 1)
+    groups = []
+    for c, members in enumerate(np.array_split(np.arange(machines), clusters)):
+        name = f"{generation}-c{c:02d}"
+        for r, start in enumerate(range(0, len(members), MACHINES_PER_RACK)):
+            size = min(MACHINES_PER_RACK, len(members) - start)
+            groups.append(
+                MachineGroup(
+                    datacenter="dc1",
+                    cluster=name,
+                    rack=f"{name}-r{r:02d}",
+                    generation=generation,
+                    names=[f"{name}-r{r:02d}-m{i:02d}" for i in range(size)],
+                    update_domains=[(before + start + i) % UPDATE_DOMAINS for i in range(size)],
+                )
+            )
+    return groups

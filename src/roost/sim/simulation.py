@@ -1,0 +1,639 @@
+"""One run: events in the order of their time, agents that decide and commit as they do in the service.
+
+    arrivals, departures, faults ─▶ agents (their own, late copies) ─▶ commits ─▶ the store in memory
+            ▲                                                            │
+            └──────────── departures, healing ◀── answers ◀──────────────┘
+
+Everything is by seed, and nothing by the clock on the wall, unless decisions are to take as long as they really take.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import msgspec
+import numpy as np
+
+import roost
+from roost.agent.agent import Agent, AgentMemory
+from roost.agent.courier import Group
+from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetMachine
+from roost.model.errors import InvalidInput, InvariantBroken, UnknownName
+from roost.model.random_state import restore, state_of
+from roost.model.request import VM, Request
+from roost.model.rows import MachineState
+from roost.model.zone import Zone
+from roost.rules.policy import Policy
+from roost.sim.checkpoint import Checkpoint, packed, unpacked
+from roost.sim.experiment import Experiment, Latency, seconds
+from roost.sim.result import Result
+from roost.sim.tracker import Tracker
+from roost.sim.virtual import NEVER, Clock, FeedLog, VirtualCourier, Worker
+from roost.store.contract import Place
+from roost.store.memory import MemoryStore
+from roost.traces.standing import standing_population
+from roost.traces.workload import Workload
+from roost.wiring import open_store
+
+Progress = Callable[[float, int], None]  # share done, operations so far
+
+# What happens, in the order in which it does at one moment; arrivals come after departures, a sample after both.
+LEAVE, COMMIT, LOOK, FAIL, REPAIR, DRAIN, RESUME, SWITCH, ARRIVE, SAMPLE = range(10)
+STANDING, HEALING = -1, -2  # in place of the number of a request
+READY, DOWN, DRAINING = (int(MachineState[name]) for name in ("READY", "DOWN", "DRAINING"))
+REPORT_EVERY = 2_000  # operations
+TRIM_EVERY = 5_000  # operations, between two times that the store forgets
+PLACED, DECLINED, GAVE_UP, INVALID = range(4)
+STATUS = {"done": PLACED, "declined": DECLINED, "conflicts": GAVE_UP, "invalid": INVALID, "unavailable": INVALID}
+STANDING_CHUNK = 128  # VMs that are asked for at once to fill a zone
+BEFORE = -1.0  # the time at which that is
+
+
+@dataclass(slots=True)
+class Guest:
+    """A VM that runs, or is on its way from one machine to another."""
+
+    tenant: str
+    request: int  # or STANDING
+    vm: VM
+    type: int  # in the zone
+    machine: int
+    moving: bool = False  # it is being taken off its machine, and then perhaps put on another
+    over: bool = False  # its time
+
+
+class Simulation:
+    """A run of an experiment, with one policy and one seed."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        policy: str,
+        seed: int,
+        workload: Workload,
+        zone: Zone,
+        find_policy: Callable[[str], Policy],
+    ) -> None:
+        self.experiment, self.policy, self.seed, self.zone = experiment, policy, seed, zone
+        self.policy_now = policy
+        self.workload = workload
+        self._find_policy = find_policy
+        self._arrival = workload.arrival / experiment.speed
+        self._lifetime = workload.lifetime / experiment.speed
+        self._type = np.array([zone.vm_type_index.get(t.name, -1) for t in workload.types])[workload.type]
+        self._until = workload.span / experiment.speed
+        if experiment.until is not None:
+            self._until = seconds(experiment.until, "until")
+        self._warm_up = seconds(experiment.warm_up, "warm_up")
+        if self._warm_up >= self._until:
+            raise InvalidInput("warm_up", "leaves nothing of the run", "make it shorter")
+        self._every = seconds(experiment.sample, "sample") if experiment.sample else max(60.0, self._until / 500)
+        self._latency = experiment.latencies
+        self._faults = experiment.faults
+        self._mtbf = seconds(self._faults.mtbf, "faults.mtbf") if self._faults.mtbf is not None else 0.0
+        self._repair = seconds(self._faults.repair, "faults.repair")
+
+        self.clock = Clock()
+        self._random = np.random.default_rng([seed, 1])
+        self.tracker = self._new_tracker()
+        self._events: list[tuple[float, int, int, Any]] = []  # time, what, number, about what
+        self._number = 0  # of events so far, to tell apart those of one moment
+        self._next = 0  # arrival
+        self._guests: dict[str, Guest] = {}  # by name
+        self._state = zone.machines["state"].astype(int).tolist()
+        self._touched: list[Worker] = []
+        self._turn = 0  # whose turn it is among agents that have as little to do
+        self.operations = 0
+        self._checkpointed = self._forgot = 0  # operations by then
+        self.timing: dict[str, float] = {}
+
+        started = time.perf_counter()
+        store = open_store("memory:", create=zone)
+        assert isinstance(store, MemoryStore)
+        self.store = store
+        self._workers = self._hire(find_policy(policy), None)
+        self.timing["load_s"] = time.perf_counter() - started
+        self.fingerprint = self._fingerprint()
+        self._schedule_beginning()
+
+    def _fingerprint(self) -> str:
+        """Another one for whatever else would make another run."""
+        workload, digest = self.workload, hashlib.blake2b(digest_size=16)
+        digest.update(msgspec.json.encode([roost.__version__, self.experiment, self.policy, self.seed]))
+        for column in (workload.arrival, workload.first, workload.type, workload.lifetime, workload.priority):
+            digest.update(np.ascontiguousarray(column).tobytes())
+        digest.update(self.zone.machines.tobytes())
+        return digest.hexdigest()
+
+    def _new_tracker(self) -> Tracker:
+        types = sorted(set(self._type.tolist()) - {-1})
+        return Tracker(self.zone, types, seconds(self.experiment.bin, "bin"), self._warm_up)
+
+    def _hire(self, policy: Policy, memories: Sequence[AgentMemory] | None) -> list[Worker]:
+        """Agents on the store as it is."""
+        revision, _ = self.store.head()
+        self._log = FeedLog(self.store, revision)
+        workers = []
+        for number in range(self.experiment.agents.count):
+            courier = VirtualCourier(self.clock, self._log, self._latency.feed_s)
+            agent = Agent(
+                self.store,
+                courier,
+                policy,
+                f"agent-{number}",
+                seed=self.seed * 1_000 + number,
+                settings=self.experiment.agents.settings(),
+                clock=self.clock,
+                now=self.clock,
+            )
+            if memories is not None:
+                agent.recall(memories[number])
+            workers.append(Worker(number, agent, courier))
+        return workers
+
+    def _schedule_beginning(self) -> None:
+        for k in range(int(self._until / self._every) + 1):
+            self._at_time(k * self._every, SAMPLE)
+        if self._mtbf:
+            self._at_time(self._until_next_failure(), FAIL)
+        for maintenance in self._faults.maintenance:
+            start = seconds(maintenance.at, "maintenance.at")
+            machines = self._maintained(maintenance.cluster, maintenance.share)
+            self._at_time(start, DRAIN, machines)
+            self._at_time(start + seconds(maintenance.lasts, "maintenance.lasts"), RESUME, machines)
+        for change in self.experiment.policy_changes:
+            self._find_policy(change.policy)
+            self._at_time(seconds(change.at, "policy_changes.at"), SWITCH, change.policy)
+
+    def _maintained(self, cluster: str, share: float) -> list[int]:
+        machines = len(self.zone.machines)
+        if share:
+            return sorted(self._random.choice(machines, max(1, round(share * machines)), replace=False).tolist())
+        if cluster not in self.zone.cluster_names:
+            raise UnknownName("faults.maintenance.cluster", "cluster", cluster, self.zone.cluster_names)
+        row = self.zone.clusters[self.zone.cluster_names.index(cluster)]
+        return list(range(int(row["first"]), int(row["first"] + row["machines"])))
+
+    # ------------------------------------------------------------------------------------------------ the loop
+
+    def run(self, progress: Progress | None = None, checkpoint: Callable[[bytes], None] | None = None) -> Result:
+        """To the end. `checkpoint` is given, now and then, what `resumed` can go on from."""
+        started = time.perf_counter()
+        if self._next == 0 and not self.operations and self.experiment.fill:
+            self._fill()
+        self._loop(progress, checkpoint)
+        self.timing["run_s"] = self.timing.get("run_s", 0.0) + time.perf_counter() - started
+        return self._result()
+
+    def _loop(self, progress: Progress | None, checkpoint: Callable[[bytes], None] | None) -> None:
+        events, arrival, until, clock = self._events, self._arrival.tolist(), self._until, self.clock
+        reported = 0
+        while True:
+            soonest = events[0][0] if events else NEVER
+            coming = arrival[self._next] if self._next < len(arrival) else NEVER
+            now = min(soonest, coming)
+            if self._touched and now > clock.now:
+                self._let_work()
+                continue
+            if now > until:
+                break
+            clock.now = now
+            if (soonest <= coming and events[0][1] < ARRIVE) or soonest < coming:
+                _, what, _, about = heappop(events)
+                HANDLERS[what](self, about)
+            else:
+                self._arrive(self._next)
+                self._next += 1
+            if self.operations - reported >= REPORT_EVERY:
+                reported = self.operations
+                if progress:
+                    progress(min(1.0, now / until), self.operations)
+            if self.operations - self._forgot >= TRIM_EVERY:
+                self._forget()
+            due = self.experiment.checkpoint
+            if due and self.operations - self._checkpointed >= due and self._quiet():
+                data = self._save()
+                if checkpoint:
+                    checkpoint(data)
+                self.go_on(data)
+                events = self._events
+
+    def _forget(self) -> None:
+        """Let the store forget what all agents have read, and all decisions: nobody asks for them."""
+        self._forgot = self.operations
+        self._log.forget(min(worker.courier.read for worker in self._workers))
+        self.store.trim(keep=0, decisions_before=NEVER)
+
+    def _at_time(self, at: float, what: int, about: Any = None) -> None:
+        self._number += 1
+        heappush(self._events, (at, what, self._number, about))
+
+    # ------------------------------------------------------------------------------------------------ agents
+
+    def _submit(self, operation: Operation, done: Callable[[Answer], None]) -> None:
+        """Give an operation to the agent that has least to do."""
+        worker = self._workers[0] if len(self._workers) == 1 else self._least_busy()
+        self.operations += 1
+        worker.agent.submit(operation, f"op-{self.operations}", partial(self._answered, worker, done))
+        if worker not in self._touched:
+            self._touched.append(worker)
+
+    def _least_busy(self) -> Worker:
+        workers = self._workers
+        self._turn = (self._turn + 1) % len(workers)
+        return min(workers[self._turn :] + workers[: self._turn], key=_load)
+
+    def _answered(self, worker: Worker, done: Callable[[Answer], None], answer: Answer) -> None:
+        self._answering = worker.number
+        done(answer)
+
+    _answering = 0
+
+    def _let_work(self) -> None:
+        touched, self._touched = self._touched, []
+        for worker in touched:
+            self._work(worker)
+
+    def _work(self, worker: Worker) -> None:
+        """Let an agent do what it can do now."""
+        agent, courier, now = worker.agent, worker.courier, self.clock.now
+        while True:
+            if worker.busy_until > now:
+                self._wake(worker, worker.busy_until)
+                return
+            started = time.perf_counter() if self._latency.measured else 0.0
+            agent.step()
+            if (group := courier.sent) is None:
+                break
+            courier.sent = None
+            took = time.perf_counter() - started if self._latency.measured else self._decision_seconds(group)
+            worker.in_flight += len(group.proposals)
+            if took == 0 and self._latency.commit_s == 0:
+                self._commit((worker, group))
+                continue
+            worker.busy_until = now + took
+            self._at_time(now + took + self._latency.commit_s / 2, COMMIT, (worker, group))
+        counted = self._counted(worker)
+        if counted["commits"]:
+            self.tracker.noted(now, counted)
+        if agent.needs_news and (due := courier.next_news()) < NEVER:
+            self._wake(worker, max(due, now))
+
+    def _counted(self, worker: Worker) -> dict[str, int]:
+        """What an agent has counted since it was last asked."""
+        counters = worker.agent.counters
+        hits = misses = updated = 0
+        for arm in worker.agent.replica.allocator.arms:
+            stats = arm.engine.evaluations.stats
+            hits, misses = hits + stats.hits, misses + stats.misses
+            updated += stats.updated_on_hit + stats.updated_on_miss
+        now = {
+            "conflicts": counters.conflicts,
+            "commits": counters.commits,
+            "cache_hits": hits,
+            "cache_misses": misses,
+            "updated": updated,
+        }
+        before, worker.noted = worker.noted, now
+        return {name: value - before.get(name, 0) for name, value in now.items()}
+
+    def _decision_seconds(self, group: Group) -> float:
+        """How long it took to decide a round: only placing takes time."""
+        latency, total = self._latency, 0.0
+        if not latency.miss_ms and not latency.hit_ms:
+            return 0.0
+        for proposal in group.proposals:
+            record = getattr(proposal, "record", None)
+            if record is None or not record.policy:
+                continue
+            if latency.hit_ratio is None:
+                hit = record.hits >= (len(proposal.placed) if isinstance(proposal, Place) else len(record.found) + 1)
+            else:
+                hit = self._random.random() < latency.hit_ratio
+            total += latency.hit_ms if hit else latency.miss_ms
+        return total / 1e3
+
+    def _commit(self, sent: tuple[Worker, Group]) -> None:
+        worker, group = sent
+        now, half = self.clock.now, self._latency.commit_s / 2
+        outcomes = group.commit(self.store)
+        worker.in_flight -= len(group.proposals)
+        self._log.extend(now)
+        worker.courier.bring(now + half, group, outcomes, self._latency.commit_s)
+        if half or worker.busy_until > now:
+            self._wake(worker, max(now + half, worker.busy_until))
+
+    def _wake(self, worker: Worker, at: float) -> None:
+        """Let an agent look then, unless it will before."""
+        if not self.clock.now < worker.wake <= at:
+            worker.wake = at
+            self._at_time(at, LOOK, worker.number)
+
+    # ---------------------------------------------------------------------------------------- arrivals, departures
+
+    def _arrive(self, number: int) -> None:
+        request = self.workload.request(number)
+        self._submit(PlaceVMs(request), partial(self._placed, number, self.clock.now, request))
+
+    def _placed(self, number: int, arrived: float, request: Request, answer: Answer) -> None:
+        """A request of the workload is answered."""
+        self._log_answer(number, arrived, len(request.vms), answer)
+        if answer.ok:
+            low, high = int(self.workload.first[number]), int(self.workload.first[number + 1])
+            self._settle(number, request, answer, self._lifetime[low:high].tolist())
+
+    def _settle(self, number: int, request: Request, answer: Answer, lifetimes: Sequence[float]) -> None:
+        """VMs run; they will leave when their time is over, together with those whose time is over then, too."""
+        index, types, tracker, guests = self.zone.machine_index, self.zone.vm_type_index, self.tracker, self._guests
+        leaving: dict[float, list[str]] = {}
+        lost = []
+        for placement, vm, lifetime in zip(answer.placements, request.vms, lifetimes, strict=True):
+            machine, kind = index[placement.machine], types[vm.type]
+            tracker.moved(machine, kind, 1)
+            guests[placement.vm] = Guest(request.tenant, number, vm, kind, machine)
+            if lifetime in leaving:
+                leaving[lifetime].append(placement.vm)
+            elif lifetime < NEVER:
+                leaving[lifetime] = [placement.vm]
+            if self._state[machine] == DOWN:
+                lost.append(placement.vm)
+        for lifetime, names in leaving.items():
+            self._at_time(self.clock.now + lifetime, LEAVE, names)
+        if lost:
+            self._displace(lost)
+
+    def _leave(self, names: Sequence[str]) -> None:
+        """The time of VMs of one tenant is over."""
+        running = []
+        for name in names:
+            if (guest := self._guests.get(name)) is None:
+                continue  # lost with its machine
+            guest.over = True
+            if not guest.moving:
+                guest.moving = True
+                running.append(name)
+        if running:
+            tenant = self._guests[running[0]].tenant
+            self._submit(ReleaseVMs(tenant, tuple(running)), partial(self._left, running))
+
+    def _left(self, names: Sequence[str], answer: Answer) -> None:
+        for name in names:
+            guest = self._guests.pop(name)
+            self._must_be_done(guest, name, answer)
+            self.tracker.moved(guest.machine, guest.type, -1)
+
+    @staticmethod
+    def _must_be_done(guest: Guest, name: str, answer: Answer) -> None:
+        if not answer.ok:
+            raise InvariantBroken(f"VM {name} of {guest.tenant} cannot be released: {answer.detail}")
+
+    def _log_answer(self, request: int, arrived: float, vms: int, answer: Answer) -> None:
+        self.tracker.answered(
+            request,
+            arrived,
+            self.clock.now,
+            vms,
+            STATUS[answer.status],
+            self._answering,
+            answer.waited_us / 1e6,
+            answer.retries,
+        )
+
+    def _fill(self) -> None:
+        """Just before the beginning, in no time: VMs like those of the workload, as one would find them running."""
+        cores = float(self.zone.machines["capacity"][:, 0].sum()) / self.zone.resources[0].per_unit
+        standing = standing_population(self.workload, self.experiment.fill * cores, self.seed)
+        lifetimes = (standing.lifetime / self.experiment.speed).tolist()
+        latency, self._latency = self._latency, Latency()
+        self.clock.now = BEFORE
+        for number in range(standing.requests):
+            request = standing.request(number)
+            self._submit(PlaceVMs(request), partial(self._standing, request, [lifetimes[number] - BEFORE]))
+            if number % STANDING_CHUNK == STANDING_CHUNK - 1:
+                self._let_work()
+        self._let_work()
+        self._latency = latency
+
+    def _standing(self, request: Request, lifetimes: list[float], answer: Answer) -> None:
+        self._log_answer(STANDING, self.clock.now, len(lifetimes), answer)
+        if answer.ok:
+            self._settle(STANDING, request, answer, lifetimes)
+
+    # ---------------------------------------------------------------------------------------------------- faults
+
+    def _until_next_failure(self) -> float:
+        return self.clock.now + float(self._random.exponential(self._mtbf / len(self._state)))
+
+    def _fail(self, _: None) -> None:
+        """Some machine fails, and what runs on it is lost."""
+        self._at_time(self._until_next_failure(), FAIL)
+        machine = int(self._random.integers(len(self._state)))
+        if self._state[machine] == DOWN:
+            return
+        self.tracker.failures += 1
+        self.tracker.down += 1
+        self._set_state(machine, DOWN)
+        self._at_time(self.clock.now + float(self._random.exponential(self._repair)), REPAIR, machine)
+        self._displace([name for name, guest in self._guests.items() if guest.machine == machine and not guest.moving])
+
+    def _repaired(self, machine: int) -> None:
+        self.tracker.down -= 1
+        self._set_state(machine, READY)
+
+    def _drain(self, machines: Sequence[int]) -> None:
+        for machine in machines:
+            if self._state[machine] == READY:
+                self._set_state(machine, DRAINING)
+
+    def _resume(self, machines: Sequence[int]) -> None:
+        for machine in machines:
+            if self._state[machine] == DRAINING:
+                self._set_state(machine, READY)
+
+    def _set_state(self, machine: int, state: int) -> None:
+        self._state[machine] = state
+        name: Any = MachineState(state).name.lower()
+        self._submit(SetMachine(self.zone.machine_names[machine], state=name), _no_matter)
+
+    def _displace(self, names: Iterable[str]) -> None:
+        """VMs lost their machine: they are taken off it, and asked for anew, request by request."""
+        together: dict[tuple[str, int], list[str]] = {}
+        for name in names:
+            guest = self._guests[name]
+            guest.moving = True
+            together.setdefault((guest.tenant, guest.request), []).append(name)
+        for (tenant, request), lost in together.items():
+            self.tracker.displaced += len(lost)
+            self._submit(ReleaseVMs(tenant, tuple(lost)), partial(self._heal, tenant, request, lost))
+
+    def _heal(self, tenant: str, request: int, lost: Sequence[str], answer: Answer) -> None:
+        """VMs are off their machine: ask again for those whose time is not over."""
+        wishes = []
+        for name in lost:
+            guest = self._guests[name]
+            self._must_be_done(guest, name, answer)
+            self.tracker.moved(guest.machine, guest.type, -1)
+            if guest.over:
+                del self._guests[name]
+            else:
+                wishes.append(msgspec.structs.replace(guest.vm, name=name))
+        if wishes:
+            again = Request(tenant, tuple(wishes), self.workload.constraints.get(request))
+            self._submit(PlaceVMs(again), partial(self._healed, self.clock.now, again))
+
+    def _healed(self, since: float, again: Request, answer: Answer) -> None:
+        """VMs run again, or never will."""
+        self._log_answer(HEALING, since, len(again.vms), answer)
+        if not answer.ok:
+            for vm in again.vms:
+                del self._guests[vm.name]
+            return
+        over, lost = [], []
+        for placement in answer.placements:
+            guest = self._guests[placement.vm]
+            guest.machine, guest.moving = self.zone.machine_index[placement.machine], False
+            self.tracker.moved(guest.machine, guest.type, 1)
+            self.tracker.healed += 1
+            if guest.over:
+                over.append(placement.vm)
+            elif self._state[guest.machine] == DOWN:
+                lost.append(placement.vm)
+        self._leave(over)
+        self._displace(lost)
+
+    def _switch(self, policy: str) -> None:
+        self.policy_now = policy
+        for worker in self._workers:
+            worker.agent.switch(self._find_policy(policy))
+            worker.noted |= {"cache_hits": 0, "cache_misses": 0, "updated": 0}
+
+    def _sample(self, _: None) -> None:
+        self.tracker.sample(self.clock.now, sum(worker.load for worker in self._workers))
+
+    def _look(self, number: int) -> None:
+        self._work(self._workers[number])
+
+    # ----------------------------------------------------------------------------------------------- checkpoints
+
+    def _quiet(self) -> bool:
+        """Whether nothing is queued, under way, or on its way to anybody."""
+        return not self._touched and all(worker.agent.idle for worker in self._workers)
+
+    def _save(self) -> bytes:
+        """All that the rest of the run depends on."""
+        self._checkpointed = self.operations
+        guests = self._guests
+        return packed(
+            Checkpoint(
+                fingerprint=self.fingerprint,
+                now=self.clock.now,
+                next=self._next,
+                number=self._number,
+                operations=self.operations,
+                turn=self._turn,
+                policy=self.policy_now,
+                random=state_of(self._random),
+                state=self._state,
+                events=[event for event in self._events if event[1] != LOOK],
+                names=list(guests),
+                guests=[(g.tenant, g.request, g.vm.type, g.vm.priority, g.machine) for g in guests.values()],
+                agents=[worker.agent.memory() for worker in self._workers],
+                tracker=self.tracker.state(),
+                run_s=self.timing.get("run_s", 0.0),
+            ),
+            self.store.load(),
+        )
+
+    def go_on(self, data: bytes) -> None:
+        """From a checkpoint. A run that has made one goes on from it as well, so that both go the same way."""
+        saved, ledger = unpacked(data, self.store.catalogue)
+        if saved.fingerprint != self.fingerprint:
+            raise InvalidInput("checkpoint", "is of another workload, zone or version", "run the experiment anew")
+        self.clock.now, self._next, self._number = saved.now, saved.next, saved.number
+        self.operations = self._checkpointed = self._forgot = saved.operations
+        self._turn, self.policy_now = saved.turn, saved.policy
+        restore(self._random, saved.random)
+        self._state = saved.state
+        self._events = [tuple(event) for event in saved.events]
+        heapify(self._events)
+        wishes = {(kind, priority): VM(kind, priority=priority) for _, _, kind, priority, _ in saved.guests}
+        index = self.zone.vm_type_index
+        self._guests = {
+            name: Guest(tenant, request, wishes[kind, priority], index[kind], machine)
+            for name, (tenant, request, kind, priority, machine) in zip(saved.names, saved.guests, strict=True)
+        }
+        self.tracker.restore(saved.tracker)
+        self.store = MemoryStore(self.store.catalogue, ledger)
+        self._workers = self._hire(self._find_policy(self.policy_now), saved.agents)
+
+    # ------------------------------------------------------------------------------------------------- the result
+
+    def _result(self) -> Result:
+        self._check()
+        tables = self.tracker.tables(self._arrival[: self._next], self._until)
+        experiment, workload, zone = self.experiment, self.workload, self.zone
+        cores = zone.resources[0]
+        facts = {
+            "workload": workload.name,
+            "source": workload.source,
+            "requests": int(workload.requests),
+            "vms": int(workload.vms),
+            "skipped": dict(workload.skipped),
+            "zone": zone.name,
+            "machines": len(zone.machines),
+            "clusters": len(zone.clusters),
+            "cores": float(zone.machines["capacity"][:, 0].sum()) / cores.per_unit,
+            "span_s": self._until,
+            "warm_up_s": self._warm_up,
+            "repeatable": experiment.repeatable,
+        }
+        self.timing |= {"operations": self.operations, "vms_placed": int(tables["rates"]["vms_placed"].sum())}
+        return Result(
+            name=self.policy,
+            seed=self.seed,
+            experiment=experiment.as_data(),
+            facts=facts,
+            summary=self.tracker.summary(tables),
+            timing=self.timing,
+            **tables,
+        )
+
+    def _check(self) -> None:
+        """What was counted is what the store holds, and nothing is over capacity."""
+        used, index = self.tracker.used_of(), self.zone.machine_index
+        if self._touched or any(not worker.agent.idle for worker in self._workers):
+            return  # what is under way is in one of them only
+        for name, (taken, capacity) in self.store.amounts().items():
+            if any(t > c for t, c in zip(taken, capacity, strict=True)):
+                raise InvariantBroken(f"machine {name} is over capacity")
+            if list(taken) != used[index[name]].tolist():
+                raise InvariantBroken(f"machine {name} has {list(taken)}, counted were {used[index[name]].tolist()}")
+
+
+def _no_matter(answer: Answer) -> None:
+    """Nobody waits for it."""
+    if not answer.ok:
+        raise InvariantBroken(f"{answer.key}: {answer.detail}")
+
+
+def _load(worker: Worker) -> int:
+    return worker.load
+
+
+HANDLERS: dict[int, Callable[[Simulation, Any], None]] = {
+    LEAVE: Simulation._leave,
+    COMMIT: Simulation._commit,
+    LOOK: Simulation._look,
+    FAIL: Simulation._fail,
+    REPAIR: Simulation._repaired,
+    DRAIN: Simulation._drain,
+    RESUME: Simulation._resume,
+    SWITCH: Simulation._switch,
+    SAMPLE: Simulation._sample,
+}

@@ -1,0 +1,288 @@
+"""Keeps count during a run: what is used of each machine, and what came of requests; samples it, and sums it up."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from roost.model.zone import Zone
+from roost.sim.measures import RATES, REQUESTS, TIMELINE
+
+if TYPE_CHECKING:
+    import polars as pl
+    from numpy.typing import NDArray
+
+STATUSES = ("placed", "declined", "gave_up", "invalid")
+# By column of the requests: the type code of its array.
+CODES = dict(zip(REQUESTS, "qdqbhddh", strict=True))
+COUNTS = ("requests", "placed", "declined", "gave_up", "vms_asked", "vms_placed", "retries")
+AGENTS = ("conflicts", "commits", "cache_hits", "cache_misses", "updated")  # that agents count themselves
+BINNED = ("placed", "vms_placed", "conflicts", "retries")
+
+
+class Tracker:
+    """The figures of one run."""
+
+    def __init__(self, zone: Zone, types: Sequence[int], bin_seconds: float, warm_up: float) -> None:
+        """`types`: the VM types, by their numbers in the zone, that are asked for."""
+        self._bin, self._warm_up = bin_seconds, warm_up
+        self._resources = [r.name for r in zone.resources]
+        self._capacity = zone.machines["capacity"].astype(np.int64)
+        self._generation = zone.machines["generation"].astype(np.int64)
+        self._demand = zone.demand.astype(np.int64)
+        self._supported = zone.supported.astype(bool)
+        self._smallest = [self._smallest_types(g, types) for g in range(len(zone.generations))]
+        self._used = np.zeros_like(self._capacity)
+        self._vms = np.zeros(len(self._capacity), np.int64)
+        self._stranded = np.zeros_like(self._capacity)
+        self._moved = (array("i"), array("i"))  # machine, and VM type + 1, negative if it left; since the last sample
+        self.down = 0
+        self.displaced = self.healed = self.failures = 0
+        self.since = dict.fromkeys((*COUNTS, *AGENTS), 0)  # the last sample
+        self.timeline: dict[str, list[float]] = {name: [] for name in self._timeline_columns()}
+        self.rates: dict[str, list[int]] = {name: [] for name in BINNED}
+        self.requests: dict[str, array[Any]] = {name: array(code) for name, code in CODES.items()}
+        self.commits = 0  # attempts after the warm-up
+
+    def _timeline_columns(self) -> list[str]:
+        per_resource = [f"{what}_{r}" for what in ("used", "stranded") for r in self._present()]
+        return [*TIMELINE, *per_resource]
+
+    def _present(self) -> list[str]:
+        """The resources that the zone has some of."""
+        return [name for r, name in enumerate(self._resources) if self._capacity[:, r].any()]
+
+    def _smallest_types(self, generation: int, types: Sequence[int]) -> NDArray[np.int64]:
+        """What types take that run on a generation, without those that take no less than another in any respect."""
+        demands = {tuple(self._demand[t, generation].tolist()) for t in types if self._supported[t, generation]}
+        kept = [d for d in demands if not any(e != d and all(map(_at_most, e, d)) for e in demands)]
+        return np.array(sorted(kept), np.int64).reshape(-1, len(self._resources))
+
+    # ------------------------------------------------------------------------------------------------ counting
+
+    def moved(self, machine: int, vm_type: int, sign: int) -> None:
+        """A VM was put on a machine (1), or taken off (-1)."""
+        self._moved[0].append(machine)
+        self._moved[1].append(sign * (vm_type + 1))
+
+    def answered(
+        self, request: int, arrived: float, now: float, vms: int, status: int, agent: int, queued: float, retries: int
+    ) -> None:
+        """A request to place VMs got its answer."""
+        row = (request, arrived, vms, status, agent, queued, now - arrived, retries)
+        for column, value in zip(self.requests.values(), row, strict=True):
+            column.append(value)
+        since = self.since
+        since["requests"] += 1
+        since["vms_asked"] += vms
+        since["retries"] += retries
+        if status == 0:
+            since["placed"] += 1
+            since["vms_placed"] += vms
+            self.count("placed", now, 1)
+            self.count("vms_placed", now, vms)
+        elif status < len(STATUSES) - 1:
+            since[STATUSES[status]] += 1
+        if retries:
+            self.count("retries", now, retries)
+
+    def noted(self, now: float, counted: Mapping[str, int]) -> None:
+        """An agent has counted so many more of its own."""
+        for name, value in counted.items():
+            self.since[name] += value
+        if conflicts := counted["conflicts"]:
+            self.count("conflicts", now, conflicts)
+        if now >= self._warm_up:
+            self.commits += counted["commits"]
+
+    def count(self, name: str, now: float, number: int) -> None:
+        """In the bin of this moment; what happens before the beginning is in none."""
+        if now < 0:
+            return
+        bins, at = self.rates[name], int(now // self._bin)
+        if at >= len(bins):
+            bins.extend([0] * (at + 1 - len(bins)))
+        bins[at] += number
+
+    # ------------------------------------------------------------------------------------------------ sampling
+
+    def sample(self, now: float, queued: int) -> None:
+        """A row of the timeline."""
+        self._catch_up()
+        used, capacity = self._used.sum(axis=0), self._capacity.sum(axis=0)
+        busy = self._vms > 0
+        in_use = int(self._capacity[busy, 0].sum())
+        row: dict[str, float] = {
+            **{name: self.since[name] for name in self.since if name in TIMELINE},
+            "time_s": now,
+            "warm": int(now >= self._warm_up),
+            "utilisation": used[0] / capacity[0],
+            "density": used[0] / in_use if in_use else 0.0,
+            "empty_machines": int(len(busy) - busy.sum()),
+            "machines_down": self.down,
+            "vms": int(self._vms.sum()),
+            "queued": queued,
+        }
+        stranded = self._stranded.sum(axis=0)
+        for r, name in enumerate(self._resources):
+            if capacity[r]:
+                row[f"used_{name}"] = used[r] / capacity[r]
+                row[f"stranded_{name}"] = stranded[r] / capacity[r]
+        for column, values in self.timeline.items():
+            values.append(float(row[column]))
+        self.since = dict.fromkeys(self.since, 0)
+
+    def _catch_up(self) -> None:
+        """Bring the machines up to date, and what is stranded on those that changed."""
+        machines, what = (np.frombuffer(each, np.int32) if each else np.empty(0, np.int32) for each in self._moved)
+        signs, types = np.sign(what).astype(np.int64), np.abs(what) - 1
+        np.add.at(self._used, machines, signs[:, None] * self._demand[types, self._generation[machines]])
+        np.add.at(self._vms, machines, signs)
+        changed = np.unique(machines)
+        self._moved = (array("i"), array("i"))
+        free = self._capacity[changed] - self._used[changed]
+        fits = np.zeros(len(changed), bool)
+        for g, smallest in enumerate(self._smallest):
+            here = np.flatnonzero(self._generation[changed] == g)
+            fits[here] = np.all(free[here, None, :] >= smallest[None], axis=2).any(axis=1)
+        useless = ~fits & (self._vms[changed] > 0)
+        self._stranded[changed] = np.where(useless[:, None], free, 0)
+
+    def used_of(self) -> NDArray[np.int64]:
+        """What is used of each machine."""
+        self._catch_up()
+        return self._used
+
+    # ------------------------------------------------------------------------------------------------ the result
+
+    def tables(self, arrivals: NDArray[np.float64], until: float) -> dict[str, pl.DataFrame]:
+        """Timeline, rates and requests. `arrivals`: when requests of the workload arrived."""
+        import polars as pl
+
+        whole = {name for name in self.timeline if name in TIMELINE} - {"time_s", "utilisation", "density"}
+        timeline = pl.DataFrame(self.timeline).with_columns(pl.col(sorted(whole)).cast(pl.Int64))
+        bins = max(1, math.ceil(until / self._bin), *(len(each) for each in self.rates.values()))
+        start = np.arange(bins) * self._bin
+        rates: dict[str, Any] = {"time_s": start, "warm": (start >= self._warm_up).astype(np.int64)}
+        rates["arrivals"] = np.bincount((arrivals // self._bin).astype(np.int64), minlength=bins)[:bins]
+        rates |= {name: np.array([*each, *[0] * (bins - len(each))], np.int64) for name, each in self.rates.items()}
+        columns = {name: np.frombuffer(each, each.typecode) for name, each in self.requests.items()}
+        requests = pl.DataFrame(columns).sort("time_s", "request", maintain_order=True)
+        names = pl.Series(STATUSES)
+        return {
+            "timeline": timeline.select(list(self.timeline)),
+            "rates": pl.DataFrame(rates).select(list(RATES)),
+            "requests": requests.with_columns(status=names.gather(requests["status"].cast(pl.UInt32))),
+        }
+
+    def summary(self, tables: Mapping[str, pl.DataFrame]) -> dict[str, float | None]:
+        """The measures, of what came after the warm-up."""
+        return summarise(tables, self._warm_up, self._bin, self.commits, (self.failures, self.displaced, self.healed))
+
+    # ---------------------------------------------------------------------------------------------- checkpoints
+
+    def state(self) -> dict[str, Any]:
+        """All of it, as plain data."""
+        self._catch_up()
+        return {
+            "used": self._used.tobytes(),
+            "vms": self._vms.tobytes(),
+            "stranded": self._stranded.tobytes(),
+            "plain": [self.down, self.displaced, self.healed, self.failures, self.commits],
+            "since": self.since,
+            "timeline": self.timeline,
+            "rates": self.rates,
+            "requests": {name: each.tobytes() for name, each in self.requests.items()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        shape = self._capacity.shape
+        self._used = np.frombuffer(state["used"], np.int64).reshape(shape).copy()
+        self._vms = np.frombuffer(state["vms"], np.int64).copy()
+        self._stranded = np.frombuffer(state["stranded"], np.int64).reshape(shape).copy()
+        self.down, self.displaced, self.healed, self.failures, self.commits = state["plain"]
+        self.since, self.timeline, self.rates = dict(state["since"]), state["timeline"], state["rates"]
+        self.requests = {name: array(CODES[name], data) for name, data in state["requests"].items()}
+
+
+def _at_most(a: int, b: int) -> bool:
+    return a <= b
+
+
+def summarise(
+    tables: Mapping[str, pl.DataFrame],
+    warm_up: float,
+    bin_seconds: float,
+    commits: int,
+    faults: tuple[int, int, int],
+) -> dict[str, float | None]:
+    """All measures from a run's tables. `commits`: attempts to place; `faults`: failures, VMs displaced, VMs healed."""
+    import polars as pl
+
+    timeline = tables["timeline"].filter(pl.col("warm") == 1)
+    rates = tables["rates"].filter(pl.col("warm") == 1)
+    requests = tables["requests"].filter((pl.col("time_s") >= warm_up) & (pl.col("request") >= 0))
+    placed = requests.filter(pl.col("status") == "placed")
+    answered, asked, vms = len(requests), _total(requests["vms"]), _total(placed["vms"])
+    conflicts = _total(rates["conflicts"])
+    lasted = len(rates) * bin_seconds
+    minutes = rates.group_by((pl.col("time_s") // 60).alias("minute")).agg(pl.col("conflicts", "retries").sum())
+    hits, misses = _total(timeline["cache_hits"]), _total(timeline["cache_misses"])
+    stranded = [name for name in timeline.columns if name.startswith("stranded_")]
+    return {
+        "density": _mean(timeline["density"]),
+        "utilisation": _mean(timeline["utilisation"]),
+        "peak_utilisation": _number(timeline["utilisation"].max()),
+        "empty_machines": _mean(timeline["empty_machines"]),
+        "fewest_empty_machines": _number(timeline["empty_machines"].min()),
+        "vms": _mean(timeline["vms"]),
+        **{name: _mean(timeline[name]) for name in stranded},
+        "requests": answered,
+        "acceptance": _ratio(len(placed), answered),
+        "fulfilment": _ratio(vms, asked),
+        "declined": int((requests["status"] == "declined").sum()),
+        "gave_up": int((requests["status"] == "gave_up").sum()),
+        "vms_placed": vms,
+        "throughput": _ratio(_total(rates["vms_placed"]), lasted),
+        "peak_throughput": _ratio(_number(rates["vms_placed"].max()), bin_seconds),
+        "conflicts": conflicts,
+        "conflict_ratio": _ratio(conflicts, commits),
+        "conflicts_per_minute_p99": _rank(minutes["conflicts"], 0.99),
+        "retries_per_minute_p99": _rank(minutes["retries"], 0.99),
+        "queueing_mean": _mean(requests["queued_s"]),
+        "queueing_p99": _rank(requests["queued_s"], 0.99),
+        "latency_mean": _mean(requests["latency_s"]),
+        "latency_p50": _rank(requests["latency_s"], 0.5),
+        "latency_p99": _rank(requests["latency_s"], 0.99),
+        "cache_hit_ratio": _ratio(hits, hits + misses),
+        "updates_per_decision": _ratio(_total(timeline["updated"]), hits + misses),
+        **dict(zip(("machine_failures", "vms_displaced", "vms_healed"), faults, strict=True)),
+    }
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _total(values: pl.Series) -> int:
+    return int(values.sum())
+
+
+def _mean(values: pl.Series) -> float | None:
+    return _number(values.cast(float).mean())
+
+
+def _ratio(part: float | None, whole: float) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+def _rank(values: pl.Series, share: float) -> float | None:
+    """By nearest rank: the lowest that at least this share does not exceed."""
+    if not len(values):
+        return None
+    return float(values.sort()[math.ceil(share * len(values)) - 1])
