@@ -125,7 +125,7 @@ def test_durations_are_said_as_people_do(seconds: float, said: str) -> None:
 
 
 def test_the_figures_of_any_workload_are_drawn_and_come_out_the_same(tmp_path: Path) -> None:
-    generated = generate(WorkloadShape(days=8, requests_per_day=500), seed=1)
+    generated = generate(WorkloadShape(days=10, requests_per_day=500), seed=1)
     one, two = (svg(draw(analyse(generated))) for _ in range(2))
     assert one == two
     for panel in (

@@ -24,6 +24,7 @@ from roost.cli import (
     why_not,
     worker,
     workload,
+    workload_analyze,
     zone,
 )
 from roost.cli.exits import Exit, complain, wants_json
@@ -60,6 +61,8 @@ app.command("decisions", rich_help_panel=OPERATE)(decisions.decisions)
 app.command("audit", rich_help_panel=OPERATE)(audit.audit)
 
 app.command("demo", rich_help_panel=MEASURE)(demo.demo)
+workload.app.command("generate")(workload_analyze.generate)
+workload.app.command("analyze")(workload_analyze.analyze)
 app.add_typer(workload.app, name="workload", rich_help_panel=MEASURE)
 app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
 

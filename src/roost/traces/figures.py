@@ -137,7 +137,8 @@ def _week(axes: Axes, analysis: Analysis) -> None:
     axes.tick_params(axis="x", which="minor", length=0)
     axes.set(xlim=(0, len(hours)), ylabel="requests an hour")
     axes.set_ylim(bottom=0)
-    axes.set_title("Requests over a week: mean over the weeks, shaded ± one standard deviation")
+    several = "Requests over a week: mean over the weeks, shaded ± one standard deviation"
+    axes.set_title(several if analysis.span > WEEK + DAY else "Requests over the days")
     axes.yaxis.set_major_formatter(lambda value, _: _short(value))
 
 
