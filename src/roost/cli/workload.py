@@ -62,13 +62,15 @@ def import_(
       roost workload import --from azure-packing packing_trace_zone_a_v1.sqlite --to packing.parquet
       roost workload import --from node-list openb_node_list_all_node.csv --to machines.csv > zone.yaml
     """
+    from roost.traces.own_form import check_target
     from roost.traces.reading import Reading
     from roost.traces.sources import READERS
 
     if kind is Kind.NODE_LIST:
         _import_machines(file, racks, to, skip_bad_rows)
-    else:
-        _write(READERS[kind](file, Reading(skip=skip_bad_rows, seed=seed, interval=interval)), to)
+        return
+    check_target(to)
+    _write(READERS[kind](file, Reading(skip=skip_bad_rows, seed=seed, interval=interval)), to)
 
 
 @app.command()
@@ -88,8 +90,10 @@ def convert(
       roost workload convert trace.csv --to trace.parquet
       roost workload convert azure-2017 --start 86400 --end 172800 --to second-day.csv.gz
     """
+    from roost.traces.own_form import check_target
     from roost.traces.window import cut
 
+    check_target(to)
     found = _find(source, types, seed, skip_bad_rows)
     _write(cut(found, start, float("inf") if end is None else end, first), to)
 

@@ -7,6 +7,7 @@ called `m` and its number, has the amounts of `WHOLE`. VMs that were there befor
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,10 +38,9 @@ def read_azure_packing(path: Path, how: Reading = AS_IT_IS) -> Workload:
         raise InvalidInput(str(path), "no such file")
     try:
         address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
-        with sqlite3.connect(address, uri=True) as database:
+        with closing(sqlite3.connect(address, uri=True)) as database:
             sizes = _table(database, path, "vmType", TYPE_COLUMNS, skip=False)
             vms = _table(database, path, "vm", VM_COLUMNS, skip=how.skip)
-        database.close()
     except sqlite3.Error as error:
         raise InvalidInput(str(path), f"is cut off or no SQLite file: {error}", "fetch it again") from None
     types = _types(sizes)

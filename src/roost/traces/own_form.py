@@ -183,11 +183,16 @@ def _numbered(table: Table, column: str) -> tuple[tuple[str, ...], NDArray[np.in
 # ------------------------------------------------------------------------------------------------------------- writing
 
 
+def check_target(path: Path) -> None:
+    """A workload can be written to a file of this name."""
+    if not path.name.endswith(SUFFIXES):
+        raise InvalidInput(str(path), "says not what to write", f"let it end in {', '.join(SUFFIXES)}")
+
+
 def write_own_form(workload: Workload, path: Path) -> list[Path]:
     """Write a workload, and the sizes of its types beside it if they differ by generation; the files it wrote."""
     need_polars()
-    if not path.name.endswith(SUFFIXES):
-        raise InvalidInput(str(path), "says not what to write", f"let it end in {', '.join(SUFFIXES)}")
+    check_target(path)
     for name in workload.resources:
         if name not in RESOURCES:
             problem = f"the workload is of {name}, which this form does not know"
