@@ -1,0 +1,122 @@
+"""What runs were about and what came of them, in sentences; as HTML, whatever the names in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from itertools import groupby
+from typing import Any
+
+from roost.sim.comparison import Row, SummaryTable, label, variants
+from roost.sim.formats import figure, span
+from roost.sim.result import Result
+from roost.sim.statistics import Verdict
+
+# What is told of one variant, and which measures of a comparison.
+TOLD = {
+    "acceptance": "{} of the requests were placed",
+    "density": "machines in use were filled to {} of their cores",
+    "empty_machines": "{} machines stood empty on the average",
+    "latency_p99": "99 % of the requests were answered within {}",
+}
+COMPARED = ("density", "empty_machines", "acceptance", "conflicts_per_minute_p99", "latency_p99")
+
+
+def headline(results: Sequence[Result], table: SummaryTable) -> str:
+    """What was run on what, and what came out."""
+    rows = {row.measure.name: row for row in table.rows}
+    if len(table.variants) == 1:
+        return f'<p class="lead">{_what_was_run(results)} {_outcome(rows)}</p>'
+    shown = [rows[name] for name in COMPARED if name in rows]
+    items = "\n".join(f"<li>{_against(table.variants, shown, at)}</li>" for at in range(1, len(table.variants)))
+    return f'<p class="lead">{_what_was_run(results)}</p>\n<ul>\n{items}\n</ul>'
+
+
+def verdict_html(verdict: str) -> str:
+    """Coloured where it is good or bad."""
+    return f'<span class="verdict-{verdict.partition(" ")[0]}">{verdict}</span>'
+
+
+def fact(results: Sequence[Result], key: str) -> str:
+    """What all runs have in common, or what they differ by; not yet HTML."""
+    found: list[Any] = []
+    for value in (result.facts.get(key) for result in results):
+        if value is not None and value not in found:
+            found.append(value)
+    if len(found) > 1 and all(isinstance(value, int | float) for value in found):
+        found = [min(found), max(found)]
+    return " to ".join(value_text(key, value) for value in found)
+
+
+def value_text(key: str, value: Any) -> str:
+    """Seconds are told by the ending of the name."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {value_text(str(name), each)}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(value_text(key, each) for each in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, int | float):
+        return str(value)
+    if key.endswith("_s"):
+        return span(value)
+    return figure(float(value))
+
+
+def key_text(key: str) -> str:
+    """The name of a fact as people write it: its unit stands with the value."""
+    return label(key.removesuffix("_s"))
+
+
+def in_a_sentence(title: str) -> str:
+    """With a small letter, unless it is an abbreviation."""
+    return title if title[:2].isupper() else title[:1].lower() + title[1:]
+
+
+def listed(parts: Iterable[str]) -> str:
+    """`a, b and c`."""
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _what_was_run(results: Sequence[Result]) -> str:
+    found = variants(results)
+    requests, vms, machines, cores = (escape(fact(results, key)) for key in ("requests", "vms", "machines", "cores"))
+    workload, lasted = (escape(fact(results, key)) for key in ("workload", "span_s"))
+    seeds = sorted({len(runs) for runs in found.values()})
+    parts = [
+        listed(f"<b>{escape(name)}</b>" for name in found),
+        "were each" if len(found) > 1 else "was",
+        f"given {requests} requests" if requests else "simulated",
+        vms and f"for {vms} VMs",
+        workload and f"from {workload}",
+        lasted and f"over {lasted}",
+        machines and f"on {machines} machines",
+        machines and cores and f"with {cores} cores",
+    ]
+    again = f", {' to '.join(map(str, seeds))} times with different seeds" if seeds[-1] > 1 else ""
+    return f"{' '.join(filter(None, parts))}{again}."
+
+
+def _outcome(rows: Mapping[str, Row]) -> str:
+    """Of a variant that stands alone."""
+    found = {name: _together(row.figures()[0]) for name, row in rows.items() if row.estimates[0]}
+    parts = [text.format(found[name]) for name, text in TOLD.items() if name in found]
+    return f"{listed(parts)}." if parts else ""
+
+
+def _against(names: Sequence[str], rows: Sequence[Row], at: int) -> str:
+    """One variant against the first: `better in density (+2.1 points); worse in …`."""
+    order = list(Verdict)
+    found = [(each.verdict, row) for row in rows if (each := row.comparisons[at])]
+    parts = []
+    for verdict, group in groupby(sorted(found, key=lambda each: order.index(each[0])), key=lambda each: each[0]):
+        told = [(escape(in_a_sentence(label(row.measure.name))), _together(row.changes()[at])) for _, row in group]
+        names_told = listed(name if verdict is Verdict.SAME else f"{name} ({by})" for name, by in told)
+        unknown = verdict is Verdict.UNKNOWN
+        parts.append(f"{names_told}, with {verdict}" if unknown else f"{verdict_html(verdict)} in {names_told}")
+    return f"<b>{escape(names[at])}</b> against {escape(names[0])}: {'; '.join(parts) or 'nothing to compare'}."
+
+
+def _together(text: str) -> str:
+    return f'<span class="nowrap">{escape(text)}</span>'
