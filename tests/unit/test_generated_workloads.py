@@ -3,20 +3,22 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import islice, pairwise
 
 import msgspec
 import numpy as np
 import pytest
 
-from roost import InvalidInput, Zone
+from roost import InvalidInput, UnknownName, Zone
 from roost.traces.analysis import analyse, core_shares, reuse_shares, type_shares
 from roost.traces.arrivals import DAY, HOUR, MINUTE
 from roost.traces.generate import WorkloadShape, generate, rate_for, requests
 from roost.traces.lifetimes import mean_within
+from roost.traces.offering import offer_types
 from roost.traces.standing import standing_population
 from roost.traces.type_mix import CORES, LETTERS, OTHERS, ZONES, protean_mix
-from roost.traces.workload import Workload
+from roost.traces.workload import ANY, Workload, WorkloadType
 
 POINT = 0.01  # a percentage point
 MANY = 200_000
@@ -66,6 +68,38 @@ def test_a_synthetic_zone_knows_the_types_but_for_six_that_carry_what_they_take(
     ]  # fmt: skip
     assert all(t.demand for t in mix.types)
     assert list(mix.resources) == [r.name for r in zone.resources]
+
+
+def test_a_zone_offers_what_it_lacks_and_keeps_the_rest(workload: Workload) -> None:
+    zone, before = Zone.synthetic(300, seed=1), Zone.synthetic(300, seed=1)
+    assert offer_types(zone, workload) == ["X1-1", "X1-2", "X1-4", "X2-4", "X2-8", "X4-16"]
+    assert offer_types(zone, workload) == []
+    old = len(before.vm_types)
+    assert zone.vm_types[:old] == before.vm_types
+    assert np.array_equal(zone.demand[:old], before.demand)
+    for field in before.clusters.dtype.names or ():
+        if field != "supports":
+            assert np.array_equal(zone.clusters[field], before.clusters[field])
+    assert np.array_equal(zone.clusters["supports"][:, :old], before.clusters["supports"])
+    assert zone.clusters["supports"][:, old:].all()
+    number = zone.vm_type("X2-8")
+    assert zone.demand[number, 0].tolist() == [2_000, 8 * 1_024, 80, 0, 500]
+    assert zone.supported[number].all()
+
+
+def test_a_zone_cannot_offer_what_nobody_says_the_size_of(workload: Workload) -> None:
+    bare = replace(workload, types=[WorkloadType(f"{t.name}?") for t in workload.types])
+    with pytest.raises(UnknownName, match=r"D2\?"):
+        offer_types(Zone.synthetic(100, seed=1), replace(bare, type=np.full(1, 9, np.int32)))
+    with pytest.raises(InvalidInput, match="takes gpu"):
+        offer_types(Zone.synthetic(100, seed=1), replace(workload, resources=["gpu", *workload.resources[1:]]))
+
+
+def test_a_type_that_no_machine_is_large_enough_for_is_offered_nowhere(workload: Workload) -> None:
+    huge = WorkloadType("huge", {ANY: (1_000.0, 1.0, 0.0, 0.0, 0.0)})
+    zone = Zone.synthetic(100, seed=1)
+    assert offer_types(zone, replace(workload, types=[huge], type=np.zeros(1, np.int32))) == ["huge"]
+    assert not zone.clusters["supports"][:, -1].any()
 
 
 def test_most_requests_repeat_the_type_before_them(workload: Workload) -> None:
