@@ -17,6 +17,7 @@ from roost.cli import (
     machine,
     policy,
     serve,
+    sim,
     store,
     tenant,
     token,
@@ -64,6 +65,7 @@ app.command("demo", rich_help_panel=MEASURE)(demo.demo)
 workload.app.command("generate")(workload_analyze.generate)
 workload.app.command("analyze")(workload_analyze.analyze)
 app.add_typer(workload.app, name="workload", rich_help_panel=MEASURE)
+app.add_typer(sim.app, name="sim", rich_help_panel=MEASURE)
 app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
 
 

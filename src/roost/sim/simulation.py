@@ -79,7 +79,10 @@ class Simulation:
         workload: Workload,
         zone: Zone,
         find_policy: Callable[[str], Policy],
+        name: str = "",
     ) -> None:
+        """`name`: what the result is to be called, instead of the policy."""
+        self.name = name or policy
         self.experiment, self.policy, self.seed, self.zone = experiment, policy, seed, zone
         self.policy_now = policy
         self.workload = workload
@@ -595,7 +598,7 @@ class Simulation:
         }
         self.timing |= {"operations": self.operations, "vms_placed": int(tables["rates"]["vms_placed"].sum())}
         return Result(
-            name=self.policy,
+            name=self.name,
             seed=self.seed,
             experiment=experiment.as_data(),
             facts=facts,

@@ -1,0 +1,238 @@
+"""`roost sim`: what would happen to a zone under a workload and a policy, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from roost.cli.options import flat
+from roost.cli.output import Form, Output, advise, errors, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from roost.sim.experiment import Experiment
+    from roost.sim.result import Result
+    from roost.sim.runs import Run
+
+SIZES = ("machines", "utilisation")  # of a fleet: one or the other
+BUILT_IN = {"name": "azure-2017", "workload": "azure-2017", "fleet": {"machines": 3_000}, "warm_up": "12h"}
+WHAT, HOW, RUNS = "What is simulated", "How", "Runs"
+app = typer.Typer(help="Simulate a zone: what a workload and a policy would do to it.", no_args_is_help=True)
+
+
+class LatencyModel(StrEnum):
+    """How long decisions and commits take in virtual time."""
+
+    NONE = "none"
+    PAPER = "paper"
+    MEASURED = "measured"
+
+
+def _about(panel: str, text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Fields of an experiment that can be given without a file, or instead of what a file says."""
+
+    name: Annotated[str | None, _about(WHAT, "Of the experiment.")] = None
+    workload: Annotated[str | None, _about(WHAT, "azure-2017 (built in), or a file; see `roost workload`.")] = None
+    zone: Annotated[str | None, _about(WHAT, "A zone file, or synthetic:SIZE; else a fleet that suits.")] = None
+    machines: Annotated[int | None, _about(WHAT, "Of a fleet.", min=1)] = None
+    utilisation: Annotated[float | None, _about(WHAT, "Instead: size the fleet to this mean utilisation.")] = None
+    cores: Annotated[float | None, _about(WHAT, "Of a machine of the fleet.")] = None
+    memory: Annotated[float | None, _about(WHAT, "GiB, of a machine of the fleet.")] = None
+    policy: Annotated[list[str] | None, _about(WHAT, "A policy, by name or file; repeatable.", "--policy")] = None
+    fill: Annotated[float | None, _about(WHAT, "Share of the cores in use at the beginning already.")] = None
+    warm_up: Annotated[str | None, _about(WHAT, "What does not count in the summary: 12h.")] = None
+    until: Annotated[str | None, _about(WHAT, "Stop then, instead of at the last arrival: 2d.")] = None
+    speed: Annotated[float | None, _about(WHAT, "Let the workload's time pass so many times faster.")] = None
+    agents: Annotated[int | None, _about(HOW, "That decide in parallel, each on its own copy.", min=1)] = None
+    latency: Annotated[LatencyModel | None, _about(HOW, "Of decisions and commits, in virtual time.")] = None
+    seeds: Annotated[int | None, _about(RUNS, "Run each policy with so many seeds.", min=1, max=1_000)] = None
+
+
+@app.callback()
+def sim() -> None:
+    """Simulate a zone: what a workload and a policy would do to it."""
+
+
+@app.command()
+@flat
+def run(
+    options: Options,
+    file: Annotated[Path | None, typer.Argument(help="An experiment; options come before what it says.")] = None,
+    to: Annotated[Path, typer.Option("--to", help="The folder for the results; must be new or empty.")] = Path("sim"),
+    processes: Annotated[int, _about(RUNS, "Runs at once; 0: one per core.", min=0)] = 0,
+    output: Output = Form.TABLE,
+) -> None:
+    """Simulate an experiment: each policy with each seed. Writes tidy data and a report, and shows the key figures.
+
+    Without a file: the built-in Azure trace on 3,000 machines. See docs/simulate.md for what a file can say.
+
+    \b
+      roost sim run
+      roost sim run --policy default --policy dense --seeds 5 --latency paper --agents 4
+      roost sim run experiment.yaml --to results
+      roost sim run --workload week.parquet --utilisation 0.8 --fill 0.7
+    """
+    from roost.sim.runs import begin
+
+    experiment = _experiment(file, options)
+    with errors().status("Reading and checking"):
+        begin(experiment, to)
+    _perform(to, processes, output)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The folder of `roost sim run`.")],
+    processes: Annotated[int, _about(RUNS, "Runs at once; 0: one per core.", min=0)] = 0,
+    output: Output = Form.TABLE,
+) -> None:
+    """Go on with an experiment that was interrupted: the result is the one it would have had.
+
+    \b
+      roost sim resume results
+    """
+    _perform(folder, processes, output)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="The folder of an experiment, or of one run.")],
+    to: Annotated[
+        Path | None, typer.Option("--to", help="Write the page here; else in the folder.")
+    ] = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Write the report of an experiment again, and show the key figures.
+
+    \b
+      roost sim report results
+      roost sim report results/default-seed1 --to one-run.html
+    """
+    from roost.sim.runs import REPORT, results_in
+
+    _write(results_in(folder), to or folder / REPORT, "", output)
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Of experiments, or of runs.", metavar="FOLDER…")],
+    to: Annotated[Path, typer.Option("--to", help="Write the page here.")] = Path("comparison.html"),
+    title: Annotated[str, typer.Option(help="Of the page.")] = "",
+    output: Output = Form.TABLE,
+) -> None:
+    """Compare runs of several experiments with the first: means, confidence intervals over seeds, and a verdict each.
+
+    \b
+      roost sim compare small-fleet large-fleet --to fleets.html
+      roost sim compare results/default-seed1 results/dense-seed1
+    """
+    from roost.sim.runs import side_by_side
+
+    _write(side_by_side(folders), to, title, output)
+
+
+def _experiment(file: Path | None, options: Options) -> Experiment:
+    """What a file says, and what options say instead."""
+    import msgspec
+
+    from roost.model.errors import InvalidInput
+    from roost.sim.experiment import Experiment
+
+    given: dict[str, Any] = {
+        f.name: getattr(options, f.name) for f in fields(options) if getattr(options, f.name) is not None
+    }
+    data: dict[str, Any] = Experiment.load(file).as_data() if file else dict(BUILT_IN)
+    fleet = {name: given.pop(name) for name in ("machines", "utilisation", "cores", "memory") if name in given}
+    if fleet and "zone" in given:
+        raise InvalidInput("--zone", "and a fleet cannot both be given", "drop one of them")
+    if "zone" in given:
+        data.pop("fleet", None)
+    if fleet:
+        data.pop("zone", None)
+        sized = fleet.keys() & set(SIZES)
+        kept = {name: value for name, value in data.get("fleet", {}).items() if not (sized and name in SIZES)}
+        data["fleet"] = kept | fleet
+    if "seeds" in given:
+        given["seeds"] = list(range(1, given["seeds"] + 1))
+    if "agents" in given:
+        given["agents"] = {**data.get("agents", {}), "count": given["agents"]}
+    if "latency" in given:
+        given["latency"] = str(given["latency"])
+    if "policy" in given:
+        given["policies"] = given.pop("policy")
+    if not file and {"until", "speed", "workload"} & given.keys():
+        del data["warm_up"]  # it suits the whole of the built-in trace only
+    try:
+        return msgspec.convert(data | given, Experiment)
+    except msgspec.ValidationError as error:
+        raise InvalidInput("experiment", str(error)) from None
+
+
+def _perform(folder: Path, processes: int, output: Form) -> None:
+    from roost.sim.runs import REPORT, perform
+
+    with _bars() as show:
+        results = perform(folder, show, processes)
+    _show(results, output)
+    if output is Form.TABLE:
+        say(f"\nreport: {folder / REPORT}")
+
+
+def _write(results: Sequence[Result], to: Path, title: str, output: Form) -> None:
+    from roost.sim.report import report as page
+
+    to.write_text(page(results, title), encoding="utf-8")
+    _show(results, output)
+    if output is Form.TABLE:
+        say(f"\nreport: {to}")
+
+
+def _show(results: Sequence[Result], output: Form) -> None:
+    """The measures, as a table or as JSON."""
+    from roost.sim.comparison import summary_table
+
+    table = summary_table(results)
+    if output is Form.JSON:
+        print_json(table.as_data())
+        return
+    print_table(table.headings(), table.cells())
+    for result in results:
+        if not result.facts["repeatable"]:
+            advise("decisions took as long as they really took here: these figures differ from run to run")
+            break
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[Mapping[Run, tuple[float, int]]], None]]:
+    """A live bar for each run, with its rate and the time left."""
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description:<24}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=errors(), transient=True) as bars:
+        tasks: dict[Run, TaskID] = {}
+
+        def show(runs: Mapping[Run, tuple[float, int]]) -> None:
+            for run, (share, done) in runs.items():
+                if run not in tasks:
+                    tasks[run] = bars.add_task(run.folder, total=1.0, rate="")
+                task = bars.tasks[tasks[run]]
+                rate = f"{done / task.elapsed:,.0f} operations/s" if task.elapsed and done else ""
+                bars.update(tasks[run], completed=share, rate=rate)
+
+        yield show
