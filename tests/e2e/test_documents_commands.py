@@ -34,7 +34,14 @@ import pytest
 from roost.bench.postgres import ThrowawayPostgres
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/tutorial.md", "docs/policies.md", "docs/operate.md", "docs/how-to/run-workers.md")
+PAGES = (
+    "README.md",
+    "docs/tutorial.md",
+    "docs/policies.md",
+    "docs/operate.md",
+    "docs/workloads.md",
+    "docs/how-to/run-workers.md",
+)
 NOT_RUN = {
     "README.md": ["it takes a minute, and tests of its own run it", "it is a file of Roost", "it installs"],
     "docs/operate.md": ["needs root", "needs systemd"],
