@@ -62,10 +62,11 @@ def test_a_list_of_nodes_becomes_a_zone_file_and_its_machines(tmp_path: Path) ->
         (("describe", "azure-2016"), "no workload is called 'azure-2016'; did you mean azure-2017"),
         (("describe", "nowhere.csv"), "nowhere.csv: no such file"),
         (("convert", "azure-2017", "--to", "a.xlsx"), "a.xlsx: says not what to write; let it end in .csv"),
-        (("convert", "azure-2017", "--start", "1e9", "--to", "a.csv"), "has no request from 1,000,000,000 s"),
+        (("convert", "huawei-east:east.csv", "--start", "1e9", "--to", "a.csv"), "has no request from 1,000,000,000 s"),
     ],
 )
 def test_a_mistake_ends_with_a_sentence_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    (tmp_path / "east.csv").write_text(EAST)
     done = roost(*arguments, folder=tmp_path)
     assert done.returncode == 2
     assert words in done.stderr

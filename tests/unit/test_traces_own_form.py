@@ -95,7 +95,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(workload=workloads())
 def test_what_is_written_is_read_again(
     tmp_path_factory: pytest.TempPathFactory, suffix: str, workload: Workload
