@@ -71,6 +71,8 @@ class Analysis:
             "busiest_day": self.busiest_day,
             "busiest_seconds_of_5_minutes": self.busiest_seconds.tolist(),
             "lifetime_quantiles_s": {f"{q:g}": None if np.isinf(s) else s for q, s in self.lifetime_quantiles.items()},
+            "lifetimes_s": self.lifetime_at.tolist(),
+            "ended_by_lifetime": self.lifetime_shares.tolist(),
             "stays": self.stays,
             "tenant_sizes": {str(size): share for size, share in self.sizes.items()},
         }
