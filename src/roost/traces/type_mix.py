@@ -4,8 +4,9 @@ Table 2 gives the shares of types A to M, without their names and cores; Table 3
 be found for the letters, the same in both zones, such that no number of cores is asked for more often than Table 3
 says. An exhaustive search finds 152,840 ways. In all of them J has 2 cores and K has 4; C has 1 in two of three. What
 a number of cores still lacks is made up by types beyond the letters. Each of those must stay below 2 % in both zones,
-or Table 2 would list it. Of the ways that need the fewest of them, this one was taken because in it large VMs are what
-Protean says of them: H and M, which zone 2 asks for much more often, take half a machine or nearly all of one.
+or Table 2 would list it. 14 ways need the fewest types that synthetic zones lack, which is six; of these, this one was
+taken because in it large VMs are what Protean says of them: H and M, which zone 2 asks for much more often, take half
+a machine or nearly all of one.
 
     cores   Table 3        letters                        they have       others lack
         1   17.1   27.0    A C D                          11.8   21.4     5.3   5.6    3 types of their own
