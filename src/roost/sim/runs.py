@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.sharedctypes import SynchronizedArray
 from pathlib import Path
 from typing import Any
@@ -105,9 +106,8 @@ def _shape(given: Mapping[str, Any], zone: Zone | None, *, filled: bool) -> Work
     if zone is None or not isinstance(utilisation, int | float):
         raise InvalidInput("workload.utilisation", f"is {utilisation!r}", "give a share, and a zone")
     cores = float(zone.machines["capacity"][:, 0].sum()) / zone.resources[0].per_unit
-    return msgspec.structs.replace(
-        shape, requests_per_day=rate_for(shape, cores, utilisation, filled=filled, zone=zone)
-    )
+    rate = rate_for(shape, cores, utilisation, filled=filled, zone=zone)
+    return msgspec.structs.replace(shape, requests_per_day=rate)
 
 
 def perform(folder: Path, progress: Progress, processes: int = 0) -> list[Result]:
@@ -121,10 +121,14 @@ def perform(folder: Path, progress: Progress, processes: int = 0) -> list[Result
     workers = min(processes or os.cpu_count() or 1, len(open_))
     if workers == 1:
         for run in open_:
-            _perform(experiment, run, folder, lambda share, done, run=run: progress({run: (share, done)}))
+            _perform(experiment, run, folder, partial(_tell_of, progress, run))
     elif open_:
         _perform_together(experiment, open_, folder, progress, workers)
     return finish(folder)
+
+
+def _tell_of(progress: Progress, run: Run, share: float, done: int) -> None:
+    progress({run: (share, done)})
 
 
 def finish(folder: Path) -> list[Result]:
@@ -166,9 +170,9 @@ def _perform(experiment: Experiment, run: Run, folder: Path, progress: Callable[
         simulation.go_on(saved.read_bytes())
 
     def keep(data: bytes) -> None:
-        partial = saved.with_suffix(".part")
-        partial.write_bytes(data)
-        partial.replace(saved)
+        part = saved.with_suffix(".part")
+        part.write_bytes(data)
+        part.replace(saved)
 
     settle_memory()
     simulation.timing["prepare_s"] = time.perf_counter() - started

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heappush
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
 import numpy as np
 
-import roost
 from roost.agent.agent import Agent, AgentMemory
 from roost.agent.courier import Group
 from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetMachine
@@ -128,7 +128,7 @@ class Simulation:
     def _fingerprint(self) -> str:
         """Another one for whatever else would make another run."""
         workload, digest = self.workload, hashlib.blake2b(digest_size=16)
-        digest.update(msgspec.json.encode([roost.__version__, self.experiment, self.policy, self.seed]))
+        digest.update(msgspec.json.encode([version("roost"), self.experiment, self.policy, self.seed]))
         for column in (workload.arrival, workload.first, workload.type, workload.lifetime, workload.priority):
             digest.update(np.ascontiguousarray(column).tobytes())
         digest.update(self.zone.machines.tobytes())
@@ -158,6 +158,7 @@ class Simulation:
             if memories is not None:
                 agent.recall(memories[number])
             workers.append(Worker(number, agent, courier))
+        _share_recheck(workers)
         return workers
 
     def _schedule_beginning(self) -> None:
@@ -515,6 +516,7 @@ class Simulation:
         for worker in self._workers:
             worker.agent.switch(self._find_policy(policy))
             worker.noted |= {"cache_hits": 0, "cache_misses": 0, "updated": 0}
+        _share_recheck(self._workers)
 
     def _sample(self, _: None) -> None:
         self.tracker.sample(self.clock.now, sum(worker.load for worker in self._workers))
@@ -623,6 +625,12 @@ def _no_matter(answer: Answer) -> None:
     """Nobody waits for it."""
     if not answer.ok:
         raise InvariantBroken(f"{answer.key}: {answer.detail}")
+
+
+def _share_recheck(workers: Sequence[Worker]) -> None:
+    """Agents of one process and one policy re-check alike; the store remembers rows for one of them only once."""
+    for worker in workers:
+        worker.agent.recheck = workers[0].agent.recheck
 
 
 def _load(worker: Worker) -> int:
