@@ -42,6 +42,7 @@ from roost.traces.workload import Workload
 from roost.wiring import open_store
 
 Progress = Callable[[float, int], None]  # share done, operations so far
+Witness = Callable[[Operation, Answer], None]
 
 # What happens, in the order in which it does at one moment; arrivals come after departures, a sample after both.
 LEAVE, COMMIT, LOOK, FAIL, REPAIR, DRAIN, RESUME, SWITCH, ARRIVE, SAMPLE = range(10)
@@ -80,9 +81,11 @@ class Simulation:
         zone: Zone,
         find_policy: Callable[[str], Policy],
         name: str = "",
+        witness: Witness | None = None,
     ) -> None:
-        """`name`: what the result is to be called, instead of the policy."""
+        """`name`: what the result is to be called, instead of the policy. `witness`: sees every answer, in order."""
         self.name = name or policy
+        self._witness = witness
         self.experiment, self.policy, self.seed, self.zone = experiment, policy, seed, zone
         self.policy_now = policy
         self.workload = workload
@@ -244,6 +247,8 @@ class Simulation:
         """Give an operation to the agent that has least to do."""
         worker = self._workers[0] if len(self._workers) == 1 else self._least_busy()
         self.operations += 1
+        if self._witness is not None:
+            done = partial(_seen, self._witness, operation, done)
         worker.agent.submit(operation, f"op-{self.operations}", partial(self._answered, worker, done))
         if worker not in self._touched:
             self._touched.append(worker)
@@ -625,6 +630,11 @@ def _no_matter(answer: Answer) -> None:
     """Nobody waits for it."""
     if not answer.ok:
         raise InvariantBroken(f"{answer.key}: {answer.detail}")
+
+
+def _seen(witness: Witness, operation: Operation, done: Callable[[Answer], None], answer: Answer) -> None:
+    witness(operation, answer)
+    done(answer)
 
 
 def _share_recheck(workers: Sequence[Worker]) -> None:
