@@ -291,8 +291,8 @@ class Simulation:
         counted = self._counted(worker)
         if counted["commits"]:
             self.tracker.noted(now, counted)
-        if agent.needs_news and (due := courier.next_news()) < NEVER:
-            self._wake(worker, max(due, now))
+        if (due := courier.next_look(news=agent.needs_news)) < NEVER:
+            self._wake(worker, due)
 
     def _counted(self, worker: Worker) -> dict[str, int]:
         """What an agent has counted since it was last asked."""

@@ -42,12 +42,12 @@ class FeedLog:
             self._rows.append((now, row))
             self._revision = row.last
 
-    def read(self, start: int, until: float) -> list[FeedRow]:
-        """Rows from a number on that were committed until then."""
+    def read(self, start: int, now: float, late: float, told: float) -> list[FeedRow]:
+        """Rows from a number on that get somewhere so late, and are there by now; or were committed until `told`."""
         found = []
         for number in range(start - self.start, len(self._rows)):
             when, row = self._rows[number]
-            if when > until:
+            if when + late > now and when > told:  # the very sum that `next_look` promised
                 break
             found.append(row)
         return found
@@ -90,14 +90,15 @@ class VirtualCourier:
         now, back, found = self._clock.now, self._back, []
         while back and back[0][0] <= now:
             found.append(back.popleft()[1])
-        if self.read < self._log.end and (rows := self._log.read(self.read, max(now - self._feed_seconds, self._told))):
+        if self.read < self._log.end and (rows := self._log.read(self.read, now, self._feed_seconds, self._told)):
             self.read += len(rows)
             found.append(Delivery(feed=Feed(rows)))
         return found
 
-    def next_news(self) -> float:
-        """When the next row of the feed gets here."""
-        return self._log.time_of(self.read) + self._feed_seconds
+    def next_look(self, *, news: bool) -> float:
+        """When the next answer gets here, or, if that is waited for, the next row of the feed."""
+        answer = self._back[0][0] if self._back else NEVER
+        return min(answer, self._log.time_of(self.read) + self._feed_seconds) if news else answer
 
     def follow(self, revision: int) -> None:
         """From now on: an agent in a simulation loads its copy only when there is nothing to be read."""
