@@ -90,8 +90,8 @@ def brief(seconds: float) -> str:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """The unit for a span of time: its length in seconds and its name. There are at least three of them."""
-    return next(((length, name) for length, name in SPANS if seconds >= 3 * length), SPANS[-1])
+    """The unit for a span of time: its length in seconds and its name. There are about three of them, or more."""
+    return next(((length, name) for length, name in SPANS if seconds > 2.9 * length), SPANS[-1])
 
 
 def span(seconds: float) -> str:
@@ -115,7 +115,9 @@ def _join(number: str, unit: str) -> str:
 
 
 def _decimals(value: float, significant: int) -> int:
-    return max(0, significant - 1 - math.floor(math.log10(value))) if value > 0 else 0
+    """So many that as many digits tell something."""
+    rounded = float(f"{value:.{significant}g}")
+    return max(0, significant - 1 - math.floor(math.log10(rounded))) if rounded > 0 else 0
 
 
 def _decimals_of_share(share: float) -> int:

@@ -41,8 +41,9 @@ class Line:
     backdrop: Values | None = None  # an area behind the lines, whatever the variant
 
     def shows(self, found: Sequence[Runs]) -> bool:
-        """Is there anything but zeros?"""
-        return any(np.nan_to_num(self.value(getattr(run, self.table))).any() for runs in found for run in runs)
+        """Is there anything but zeros, and time for it?"""
+        tables = [getattr(run, self.table) for runs in found for run in runs]
+        return any(len(table) > 1 and np.nan_to_num(self.value(table)).any() for table in tables)
 
     def draw(self, axes: Axes, found: Sequence[Runs]) -> None:
         """A line for each variant, with a band about it; the warm-up is shaded."""
@@ -57,11 +58,13 @@ class Line:
         lowest, highest = np.inf, -np.inf
         for number, each in enumerate(tables):
             x, mean, low, high = _curve(each, edges, self.value, self.weight)
+            if not len(x):
+                continue
             shade, dash = colour(number)
             if (low < high).any():
                 axes.fill_between(x / unit, low, high, color=shade, linewidth=0, alpha=0.2)
             axes.plot(x / unit, mean, color=shade, linestyle=dash, linewidth=1.4)
-            counted = x >= warm if (x >= warm).any() else x == x
+            counted = x >= min(warm, x[-1])
             lowest, highest = min(lowest, low[counted].min()), max(highest, high[counted].max())
         if warm > edges[0]:
             axes.axvspan(edges[0] / unit, min(warm, edges[-1]) / unit, color=SHADE, alpha=0.16, linewidth=0)
@@ -111,8 +114,9 @@ class Distribution:
             axes.plot(curves.mean(0), LEVELS, color=shade, linestyle=dash, linewidth=1.4)
             shortest, longest = min(shortest, curves.min()), max(longest, curves.max())
         axes.set_xscale("log")
-        axes.set_xlim(shortest / 1.2 if shortest > SHORTEST else SHORTEST, max(longest * 1.2, 10 * shortest))
-        axes.xaxis.set_major_locator(LogLocator(numticks=9))
+        left, right = max(SHORTEST, shortest / 1.2), max(longest * 1.2, 10 * shortest)
+        axes.set_xlim(left, right)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if right < 100 * left else (1,), numticks=9))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: brief(x)))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_ylim(0, 1.02)
@@ -141,8 +145,8 @@ def _curve(
     tables: Sequence[pl.DataFrame], edges: Floats, value: Values, weight: Values | None
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Times, means, and what they lie between: the runs' means if there are several, else the values of the run."""
-    binned = [_binned(table, edges, value, weight) for table in tables]
-    time, mean, low, high = (np.array(rows) for rows in zip(*binned, strict=True))
+    curves = [binned(table, edges, value, weight) for table in tables]
+    time, mean, low, high = (np.array(rows) for rows in zip(*curves, strict=True))
     if len(tables) > 1:
         low = high = mean
     told = ~np.isnan(mean).all(0)
@@ -152,7 +156,7 @@ def _curve(
     return np.fmax.reduce(time[:, told]), average, np.fmin.reduce(low[:, told]), np.fmax.reduce(high[:, told])
 
 
-def _binned(
+def binned(
     table: pl.DataFrame, edges: Floats, value: Values, weight: Values | None
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """By bin: the time, mean, lowest and highest of its rows; NaN where there is none."""

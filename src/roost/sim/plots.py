@@ -214,7 +214,7 @@ def _turned_away(table: pl.DataFrame) -> Floats:
 
 
 def _draw(panels: Sequence[Line | Distribution], found: Sequence[Sequence[Result]], prefix: str) -> str:
-    columns = min(2, len(panels))
+    columns = len(panels) if len(panels) <= 3 else 2
     rows = -(-len(panels) // columns)
     figure, axes = new_figure(rows, columns, width=WIDTH, height=HEIGHT * rows)
     figure.patch.set_visible(False)  # the page shines through

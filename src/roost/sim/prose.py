@@ -14,12 +14,12 @@ from roost.sim.statistics import Verdict
 
 # What is told of one variant, and which measures of a comparison.
 TOLD = {
-    "acceptance": "{} of the requests were placed",
+    "fulfilment": "{} of the VMs asked for were placed",
     "density": "machines in use were filled to {} of their cores",
     "empty_machines": "{} machines stood empty on the average",
     "latency_p99": "99 % of the requests were answered within {}",
 }
-COMPARED = ("density", "empty_machines", "acceptance", "conflicts_per_minute_p99", "latency_p99")
+COMPARED = ("density", "empty_machines", "acceptance", "fulfilment", "conflicts_per_minute_p99", "latency_p99")
 
 
 def headline(results: Sequence[Result], table: SummaryTable) -> str:
@@ -44,8 +44,8 @@ def fact(results: Sequence[Result], key: str) -> str:
         if value is not None and value not in found:
             found.append(value)
     if len(found) > 1 and all(isinstance(value, int | float) for value in found):
-        found = [min(found), max(found)]
-    return " to ".join(value_text(key, value) for value in found)
+        return f"{value_text(key, min(found))} to {value_text(key, max(found))}"
+    return ", ".join(value_text(key, value) for value in found)
 
 
 def value_text(key: str, value: Any) -> str:
@@ -81,21 +81,28 @@ def listed(parts: Iterable[str]) -> str:
 
 def _what_was_run(results: Sequence[Result]) -> str:
     found = variants(results)
-    requests, vms, machines, cores = (escape(fact(results, key)) for key in ("requests", "vms", "machines", "cores"))
-    workload, lasted = (escape(fact(results, key)) for key in ("workload", "span_s"))
-    seeds = sorted({len(runs) for runs in found.values()})
+    workload, lasted, machines, cores = (
+        escape(fact(results, key)) for key in ("workload", "span_s", "machines", "cores")
+    )
+    asked = [result.requests.filter(result.requests["request"] >= 0) for result in results]
+    requests, vms = _range([len(each) for each in asked]), _range([int(each["vms"].sum()) for each in asked])
+    seeds = sorted(len(runs) for runs in found.values())
     parts = [
         listed(f"<b>{escape(name)}</b>" for name in found),
         "were each" if len(found) > 1 else "was",
-        f"given {requests} requests" if requests else "simulated",
-        vms and f"for {vms} VMs",
+        f"given {requests} requests for {vms} VMs",
         workload and f"from {workload}",
         lasted and f"over {lasted}",
         machines and f"on {machines} machines",
-        machines and cores and f"with {cores} cores",
+        machines and cores and f"of {cores} cores in all{',' if seeds[-1] > 1 else ''}",
+        f"with {_range(seeds)} seeds" if seeds[-1] > 1 else "",
     ]
-    again = f", {' to '.join(map(str, seeds))} times with different seeds" if seeds[-1] > 1 else ""
-    return f"{' '.join(filter(None, parts))}{again}."
+    return f"{' '.join(filter(None, parts))}."
+
+
+def _range(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _outcome(rows: Mapping[str, Row]) -> str:

@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 from typing import Literal
 
 CONFIDENCE = 0.95  # of every interval
+NOISE = 1e-9  # what differs by less, by itself or as a share, differs by rounding
 
 
 class Verdict(StrEnum):
@@ -20,7 +21,7 @@ class Verdict(StrEnum):
     WORSE = "worse"
     HIGHER = "higher"  # of a measure of which neither more nor less is better
     LOWER = "lower"
-    SAME = "the same"  # to the last digit, with every seed
+    SAME = "the same"  # with every seed
     UNCLEAR = "no clear difference"
     UNKNOWN = "too few seeds to tell it from chance"
 
@@ -58,7 +59,8 @@ def compare(
         return None
     differences = [other[seed] - base[seed] for seed in seeds]
     found = estimate(differences)
-    return Comparison(found, _verdict(found, better, same=not any(differences)))
+    same = all(math.isclose(base[seed], other[seed], rel_tol=NOISE, abs_tol=NOISE) for seed in seeds)
+    return Comparison(found, _verdict(found, better, same=same))
 
 
 def _verdict(difference: Estimate, better: Literal["higher", "lower", ""], *, same: bool) -> Verdict:

@@ -1,0 +1,213 @@
+"""The page about runs: whole, self-contained, harmless whatever the names, and the same every time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from roost.sim.comparison import summary_table
+from roost.sim.panels import BINS, LEVELS, binned
+from roost.sim.plots import plots
+from roost.sim.prose import headline
+from roost.sim.report import report
+from roost.sim.result import Result
+from tests.unit.made_up_runs import CHARACTER, made_up
+
+VOID = {"meta", "br", "link", "img", "hr", "input"}
+ELSEWHERE = """
+import hashlib, sys
+from pathlib import Path
+from roost.sim.report import report
+from roost.sim.result import Result
+text = report([Result.load(Path(folder)) for folder in sys.argv[1:]], "Three policies")
+sys.stdout.write(hashlib.sha256(text.encode()).hexdigest())
+"""
+HOSTILE = "<script>alert('$x_1$ & \"more\"')</script>"
+
+
+class Page(HTMLParser):
+    """Every element is closed by its own end; what is in the page is kept to be asked for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Result]:
+    return [made_up(name, seed, days=2, requests=2_000) for name in CHARACTER for seed in (1, 2, 3)]
+
+
+@pytest.fixture(scope="module")
+def page(runs: list[Result]) -> str:
+    return report(runs, "Three policies")
+
+
+def with_columns(run: Result, **columns: float) -> Result:
+    """The same run, in which these columns of the timeline and the rates always had these values."""
+
+    def changed(table: pl.DataFrame) -> pl.DataFrame:
+        return table.with_columns(pl.lit(value).alias(name) for name, value in columns.items() if name in table.columns)
+
+    return replace(run, timeline=changed(run.timeline), rates=changed(run.rates))
+
+
+def points(svg: str) -> list[int]:
+    """How many each path of a figure has."""
+    return [len(re.findall(r"-?[\d.]+ -?[\d.]+", path)) for path in re.findall(r' d="([^"]*)"', svg)]
+
+
+def test_a_page_is_well_formed_and_needs_nothing_else(page: str) -> None:
+    parsed = Page(page)
+    assert {tag for tag, _ in parsed.tags}.isdisjoint({"script", "link", "img", "iframe", "object", "image"})
+    for _, attributes in parsed.tags:
+        assert attributes.keys().isdisjoint({"src", "onload", "onclick", "xlink:href"})
+        assert (attributes.get("href") or "#").startswith("#")
+    assert "http" not in page.replace("http-equiv", "")
+    assert "@import" not in page
+    assert set(re.findall(r"url\((.)", page)) <= {"#"}
+
+
+def test_names_within_figures_are_found_and_told_apart(page: str) -> None:
+    names = re.findall(r' id="([^"]*)"', page)
+    assert len(names) == len(set(names))
+    assert set(re.findall(r'(?:href="|url\()#([\w-]+)', page)) == set(names)
+
+
+def test_every_figure_of_the_summary_is_on_the_page(runs: list[Result], page: str) -> None:
+    text = Page(page).text
+    table = summary_table(runs)
+    for row in table.rows:
+        assert table.label(row) in text
+        assert row.measure.meaning in text
+        for cell in (*row.figures(), *row.differences(), *row.verdicts()):
+            assert cell in text
+
+
+def test_the_first_lines_tell_what_was_run_and_what_came_out(page: str) -> None:
+    text = Page(page).text
+    assert text.startswith(
+        "Three policies Three policies default , dense and spread were each given 2,000 requests for"
+    )
+    assert "from azure-2017 over 48 hours on 3,000 machines of 144,000 cores in all, with 3 seeds." in text
+    assert "dense against default: better in density ( +2.2" in text
+    assert "Azure Public Dataset V1, Microsoft, CC-BY 4.0" in text
+    assert "roost sim run azure.yaml" in text
+    assert "Each of the 9 runs took, on the average: load 0.4 seconds, run 33.4 seconds" in text
+    assert "policies:\n- default\n- dense" in page  # the experiment, as it is written
+
+
+def test_one_run_has_no_comparison_and_no_interval() -> None:
+    page = report([made_up(days=2, requests=2_000)])
+    text = Page(page).text
+    assert text.startswith("azure azure default was given 2,000 requests")
+    assert "of the VMs asked for were placed" in text
+    assert "With one seed nobody knows" in text
+    assert "±" not in text
+    assert "against" not in text
+    assert "legend" not in page.partition("</style>")[2]
+
+
+def test_two_variants_with_one_seed_are_not_judged(runs: list[Result]) -> None:
+    pair = [runs[0], runs[3]]
+    text = Page(headline(pair, summary_table(pair))).text
+    assert "with too few seeds to tell it from chance" in text
+    assert not re.search(r"\b(better|worse) in", text)
+
+
+def test_hostile_names_are_only_text() -> None:
+    made: dict[str, Any] = {
+        "experiment": {"name": HOSTILE, "workload": HOSTILE, HOSTILE: [HOSTILE]},
+        "facts": {"workload": HOSTILE, "source": HOSTILE, HOSTILE: {HOSTILE: 3}, "machines": 10, "cores": 7.5},
+    }
+    first = made_up(HOSTILE, days=1, requests=500, **made)
+    stranded = first.timeline.rename({"stranded_cores": "stranded_" + HOSTILE})
+    summary = {**first.summary, "stranded_" + HOSTILE: 0.5}
+    run = replace(first, timeline=stranded, summary=summary, timing={HOSTILE: 1.0})
+    page = report([run, made_up("_under\nscore", days=1, requests=500)], title=HOSTILE)
+    parsed = Page(page)
+    assert "<script" not in page
+    assert not any(tag == "script" for tag, _ in parsed.tags)
+    assert parsed.words.count(HOSTILE) > 5
+    assert f"Stranded {HOSTILE}" in unescape(page)
+
+
+def test_only_plots_with_something_to_show_are_drawn(page: str, runs: list[Result]) -> None:
+    assert page.count("<figure>") == 8
+    nothing = with_columns(runs[0], conflicts=0, retries=0, declined=0, gave_up=0, cache_hits=0, cache_misses=0)
+    without = report([nothing])
+    assert without.count("<figure>") == 6
+    assert "Not drawn, as there is nothing to show: conflicts and retries and caches." in Page(without).text
+    assert "turned away" not in without  # a caption tells of what is drawn
+
+
+def test_plots_stay_small_however_long_the_run() -> None:
+    long = [made_up(name, seed, days=60, requests=30_000) for name in ("default", "dense") for seed in (1, 2)]
+    drawn, _ = plots(long)
+    assert max(count for plot in drawn for count in points(plot.svg)) <= 2 * max(BINS, len(LEVELS)) + 3
+    assert max(len(plot.svg) for plot in drawn) < 80_000
+
+
+def test_a_run_without_requests_or_samples_enough_is_shown() -> None:
+    run = made_up(days=1, requests=500)
+    bare = replace(run, requests=run.requests.clear(), rates=run.rates.clear(), timeline=run.timeline[-1:])
+    assert "Not drawn" in Page(report([bare])).text
+    assert Page(report([replace(bare, timeline=run.timeline.clear())])).text
+
+
+def test_bins_keep_means_and_extremes() -> None:
+    time = np.arange(4 * BINS, dtype=np.float64)
+    value = np.where(time % 4 == 0, 8.0, 0.0)  # in each bin: 8, 0, 0, 0
+    table = pl.DataFrame({"time_s": time, "value": value, "weight": np.where(time % 4 == 0, 3.0, 1.0)})
+    edges = np.linspace(0, 4 * BINS, BINS + 1)
+    _, mean, low, high = binned(table, edges, lambda t: t["value"].to_numpy(), None)
+    assert (set(mean), set(low), set(high)) == ({2.0}, {0.0}, {8.0})
+    _, mean, _, _ = binned(table, edges, lambda t: t["value"].to_numpy(), lambda t: t["weight"].to_numpy())
+    assert set(mean) == {4.0}
+
+
+def test_the_same_runs_give_the_same_bytes_in_every_process(tmp_path: Path, runs: list[Result], page: str) -> None:
+    assert report(runs, "Three policies") == page
+    folders = [tmp_path / f"{run.name}-{run.seed}" for run in runs]
+    for run, folder in zip(runs, folders, strict=True):
+        run.save(folder)
+    command = [sys.executable, "-c", ELSEWHERE, *map(str, folders)]
+    environment = {**os.environ, "PYTHONHASHSEED": "4242"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == hashlib.sha256(page.encode()).hexdigest()
