@@ -28,6 +28,8 @@ from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Reque
 from roost.model.rows import MachineState
 from roost.model.zone import Zone
 
+UNNAMED = {""}  # the names of VMs that are to be given one
+
 
 class RunningVM(msgspec.Struct, frozen=True, gc=False):
     """A VM on a machine."""
@@ -153,22 +155,35 @@ class Allocator:
             self.numbers.keep(self.tenants, set(self.view.machines["owner"].tolist()))
         before = self.view.revision
         arm = self.arm_of(request.tenant)
-        shapes = tuple(self.shape(vm, request.tenant, f"request.vms[{i}]") for i, vm in enumerate(request.vms))
+        shapes = self._shapes(request, arm)
         order = placing_order(self.zone, shapes)
         trial = place_gang(arm.engine, shapes, order, tenant.constraints, self._homes(tenant), top)
         if trial.failed_vm is not None:
             return self._decision(request, tenant, trial, (), before)
         self.tenants.setdefault(request.tenant, tenant)
         tenant.created = numbers
-        if any(vm.isolated for vm in request.vms):
-            self.numbers.give(request.tenant)
-        machine_names = self.zone.machine_names
+        vms, books, own, machine_names = request.vms, self.vms, tenant.vms, self.zone.machine_names
         by_vm: list[Placement | None] = [None] * len(names)
         for i, machine in zip(trial.order, trial.machines, strict=True):
-            vm, name = request.vms[i], names[i]
-            self.vms[name] = tenant.vms[name] = RunningVM(name, vm, request.tenant, machine, trial.shapes[i])
+            vm, name = vms[i], names[i]
+            if vm.isolated:
+                self.numbers.give(request.tenant)
+            books[name] = own[name] = RunningVM(name, vm, request.tenant, machine, shapes[i])
             by_vm[i] = Placement(name, vm.type, machine_names[machine])
-        return self._decision(request, tenant, trial, tuple(p for p in by_vm if p), before)
+        return self._decision(request, tenant, trial, tuple(by_vm), before)  # type: ignore[arg-type]  # all are there
+
+    def _shapes(self, request: Request, arm: Arm) -> tuple[Shape, ...]:
+        """What each VM of a request asks for; mostly they are one and the same VM."""
+        found: list[Shape] = []
+        last: VM | None = None
+        for i, vm in enumerate(request.vms):
+            if vm is last:
+                found.append(found[-1])
+                continue
+            number = self.numbers.peek(request.tenant) if vm.isolated else 0
+            found.append(arm.shapes.of(vm, number, f"request.vms[{i}]"))
+            last = vm
+        return tuple(found)
 
     def recall(self, request: Request, trial: Trial, placements: tuple[Placement, ...]) -> Decision:
         """A decision that was made on a zone in this very state, elsewhere or earlier, to be explained."""
@@ -220,9 +235,15 @@ class Allocator:
 
     def _name_vms(self, request: Request, tenant: Tenant) -> tuple[list[str], int]:
         """A name for each VM of a request, and how many numbers the tenant has used up for names by then."""
-        wished = {vm.name for vm in request.vms}
         names: list[str] = []
-        number = tenant.created
+        number, taken = tenant.created, self.vms
+        wished = {vm.name for vm in request.vms}
+        if wished == UNNAMED:  # as nearly always
+            while len(names) < len(request.vms):
+                if (name := f"{request.tenant}/{number}") not in taken:
+                    names.append(name)
+                number += 1
+            return names, number
         for i, vm in enumerate(request.vms):
             name = vm.name
             if name and (name in self.vms or name in names):

@@ -6,8 +6,9 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from roost.model.errors import RoostError, StoreUnavailable
 from roost.store.contract import Ask, Feed, Outcome, Proposal, Recheck, Round, Store
@@ -18,8 +19,7 @@ HINT_PAUSE = 0.003  # seconds between hints that are heeded
 HINT_SECONDS = 0.5  # how long to wait for a hint before asking anyway
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The proposals of one round."""
 
     round: Round
@@ -41,8 +41,7 @@ class Group:
         return store.commit(self.proposals, self.recheck, strict=self.strict, round_=self.round)
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
     """What came back: outcomes of a group, in its order, or why there are none; and the feed since."""
 
     round: int | None = None

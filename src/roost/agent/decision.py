@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from roost.agent.gang import Trial
 from roost.engine.explain import Explanation, WhyNot
@@ -11,8 +12,7 @@ from roost.engine.selection import Engine
 from roost.model.request import Constraints, Placement, Request
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
     """All VMs of a request placed, or none and why. Explained on demand, as of the revision it was made at."""
 
     request: Request
@@ -21,14 +21,17 @@ class Decision:
     trial: Trial
     before: int  # the view's revision when the decision began and when it was done
     after: int
-    engine: Engine = field(repr=False)  # what decided: its rules are the ones to explain by
-    _explain: Callable[[Decision, int | None], Explanation] = field(repr=False)
-    _why_not: Callable[[Decision, str, int | None], WhyNot] = field(repr=False)
+    engine: Engine  # what decided: its rules are the ones to explain by
+    _explain: Callable[[Decision, int | None], Explanation]
+    _why_not: Callable[[Decision, str, int | None], WhyNot]
 
     @property
     def ok(self) -> bool:
         """Whether the request was placed."""
-        return self.trial.failed_vm is None
+        return bool(self.placements)
+
+    def __repr__(self) -> str:
+        return f"Decision(request={self.request!r}, placements={self.placements!r})"
 
     @property
     def explanation(self) -> Explanation:

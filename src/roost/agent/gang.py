@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape
 from roost.model.request import Constraints
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One attempt at a request: which machines its VMs found, in the order of placing."""
 
     order: tuple[int, ...]  # indexes of the request's VMs

@@ -13,9 +13,11 @@ def placing_order(zone: Zone, shapes: Sequence[Shape]) -> list[int]:
 
     A VM that fits few racks would find them taken (for the tenant's fault domains) by VMs that fit anywhere.
     """
-    if all(shape is shapes[0] for shape in shapes):
+    first = shapes[0]
+    if all(shape is first for shape in shapes):
         return list(range(len(shapes)))
-    return sorted(range(len(shapes)), key=lambda i: _ease(zone, shapes[i]))
+    eases = {id(shape): _ease(zone, shape) for shape in {id(shape): shape for shape in shapes}.values()}
+    return sorted(range(len(shapes)), key=lambda i: eases[id(shapes[i])])
 
 
 def _ease(zone: Zone, shape: Shape) -> tuple[int, int, float]:

@@ -57,11 +57,15 @@ class View:
 
     def place(self, machine: int, shape: Shape) -> None:
         """Put a VM of this shape on a machine."""
-        self._change("place", machine, shape)
+        before = int(self.journal[0])
+        self.kernel.place(*self.rows, machine, shape.record, 1)
+        self._note(before, ("remove", machine, shape))
 
     def remove(self, machine: int, shape: Shape) -> None:
         """Take a VM of this shape off a machine."""
-        self._change("remove", machine, shape)
+        before = int(self.journal[0])
+        self.kernel.place(*self.rows, machine, shape.record, -1)
+        self._note(before, ("place", machine, shape))
 
     def set_state(self, machine: int, state: MachineState) -> None:
         """Make a machine ready, draining, down or quarantined."""
@@ -113,7 +117,7 @@ class View:
 
     def _note(self, before: int, undo: Change) -> None:
         self._history.append((before, undo))
-        if not self._attempting:
+        if not self._attempting and len(self._history) > self._kept:
             self._forget()
 
     def _forget(self) -> None:

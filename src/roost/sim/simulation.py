@@ -33,7 +33,7 @@ from roost.rules.policy import Policy
 from roost.sim.checkpoint import Checkpoint, packed, unpacked
 from roost.sim.experiment import Experiment, Latency, seconds
 from roost.sim.result import Result
-from roost.sim.tracker import Tracker
+from roost.sim.tracker import CacheUse, Tracker
 from roost.sim.virtual import NEVER, Clock, FeedLog, VirtualCourier, Worker
 from roost.store.contract import Place
 from roost.store.memory import MemoryStore
@@ -47,6 +47,7 @@ Witness = Callable[[Operation, Answer], None]
 # What happens, in the order in which it does at one moment; arrivals come after departures, a sample after both.
 LEAVE, COMMIT, LOOK, FAIL, REPAIR, DRAIN, RESUME, SWITCH, ARRIVE, SAMPLE = range(10)
 STANDING, HEALING = -1, -2  # in place of the number of a request
+NOTHING_CACHED = CacheUse(0, 0, 0)
 READY, DOWN, DRAINING = (int(MachineState[name]) for name in ("READY", "DOWN", "DRAINING"))
 REPORT_EVERY = 2_000  # operations
 TRIM_EVERY = 5_000  # operations, between two times that the store forgets
@@ -143,6 +144,7 @@ class Simulation:
 
     def _hire(self, policy: Policy, memories: Sequence[AgentMemory] | None) -> list[Worker]:
         """Agents on the store as it is."""
+        self._cached_before = NOTHING_CACHED
         revision, _ = self.store.head()
         self._log = FeedLog(self.store, revision)
         workers = []
@@ -288,29 +290,23 @@ class Simulation:
                 continue
             worker.busy_until = now + took
             self._at_time(now + took + self._latency.commit_s / 2, COMMIT, (worker, group))
-        counted = self._counted(worker)
-        if counted["commits"]:
-            self.tracker.noted(now, counted)
+        counters = agent.counters
+        if counters.commits != worker.commits:
+            self.tracker.committed(now, counters.commits - worker.commits, counters.conflicts - worker.conflicts)
+            worker.commits, worker.conflicts = counters.commits, counters.conflicts
         if (due := courier.next_look(news=agent.needs_news)) < NEVER:
             self._wake(worker, due)
 
-    def _counted(self, worker: Worker) -> dict[str, int]:
-        """What an agent has counted since it was last asked."""
-        counters = worker.agent.counters
-        hits = misses = updated = 0
-        for arm in worker.agent.replica.allocator.arms:
-            stats = arm.engine.evaluations.stats
-            hits, misses = hits + stats.hits, misses + stats.misses
-            updated += stats.updated_on_hit + stats.updated_on_miss
-        now = {
-            "conflicts": counters.conflicts,
-            "commits": counters.commits,
-            "cache_hits": hits,
-            "cache_misses": misses,
-            "updated": updated,
-        }
-        before, worker.noted = worker.noted, now
-        return {name: value - before.get(name, 0) for name, value in now.items()}
+    def _cached(self) -> CacheUse:
+        """What the caches of all agents did since they were last asked."""
+        total = NOTHING_CACHED
+        for worker in self._workers:
+            for arm in worker.agent.replica.allocator.arms:
+                stats = arm.engine.evaluations.stats
+                updated = stats.updated_on_hit + stats.updated_on_miss
+                total = CacheUse(total.hits + stats.hits, total.misses + stats.misses, total.updated + updated)
+        before, self._cached_before = self._cached_before, total
+        return CacheUse(*(now - then for now, then in zip(total, before, strict=True)))
 
     def _decision_seconds(self, group: Group) -> float:
         """How long it took to decide a round: only placing takes time."""
@@ -354,8 +350,8 @@ class Simulation:
         """A request of the workload is answered."""
         self._log_answer(number, arrived, len(request.vms), answer)
         if answer.ok:
-            low, high = int(self.workload.first[number]), int(self.workload.first[number + 1])
-            self._settle(number, request, answer, self._lifetime[low:high].tolist())
+            low = int(self.workload.first[number])
+            self._settle(number, request, answer, self._lifetime[low : low + len(request.vms)].tolist())
 
     def _settle(self, number: int, request: Request, answer: Answer, lifetimes: Sequence[float]) -> None:
         """VMs run; they will leave when their time is over, together with those whose time is over then, too."""
@@ -518,12 +514,14 @@ class Simulation:
 
     def _switch(self, policy: str) -> None:
         self.policy_now = policy
+        self.tracker.cached(self._cached())
         for worker in self._workers:
             worker.agent.switch(self._find_policy(policy))
-            worker.noted |= {"cache_hits": 0, "cache_misses": 0, "updated": 0}
+        self._cached_before = NOTHING_CACHED
         _share_recheck(self._workers)
 
     def _sample(self, _: None) -> None:
+        self.tracker.cached(self._cached())
         self.tracker.sample(self.clock.now, sum(worker.load for worker in self._workers))
 
     def _look(self, number: int) -> None:
@@ -538,6 +536,7 @@ class Simulation:
     def _save(self) -> bytes:
         """All that the rest of the run depends on."""
         self._checkpointed = self.operations
+        self.tracker.cached(self._cached())
         guests = self._guests
         return packed(
             Checkpoint(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,19 @@ if TYPE_CHECKING:
 STATUSES = ("placed", "declined", "gave_up", "invalid")
 # By column of the requests: the type code of its array.
 CODES = dict(zip(REQUESTS, "qdqbhddh", strict=True))
-COUNTS = ("requests", "placed", "declined", "gave_up", "vms_asked", "vms_placed", "retries")
-AGENTS = ("conflicts", "commits", "cache_hits", "cache_misses", "updated")  # that agents count themselves
+COUNTS = (
+    "requests", "placed", "declined", "gave_up", "vms_asked", "vms_placed", "retries", "conflicts", "cache_hits",
+    "cache_misses", "updated",
+)  # fmt: skip
 BINNED = ("placed", "vms_placed", "conflicts", "retries")
+
+
+class CacheUse(NamedTuple):
+    """How often decisions found their evaluation cached, how often not, and machines looked at to keep them right."""
+
+    hits: int
+    misses: int
+    updated: int
 
 
 class Tracker:
@@ -42,7 +52,7 @@ class Tracker:
         self._moved = (array("i"), array("i"))  # machine, and VM type + 1, negative if it left; since the last sample
         self.down = 0
         self.displaced = self.healed = self.failures = 0
-        self.since = dict.fromkeys((*COUNTS, *AGENTS), 0)  # the last sample
+        self.since = dict.fromkeys(COUNTS, 0)  # the last sample
         self.timeline: dict[str, list[float]] = {name: [] for name in self._timeline_columns()}
         self.rates: dict[str, list[int]] = {name: [] for name in BINNED}
         self.requests: dict[str, array[Any]] = {name: array(code) for name, code in CODES.items()}
@@ -90,14 +100,19 @@ class Tracker:
         if retries:
             self.count("retries", now, retries)
 
-    def noted(self, now: float, counted: Mapping[str, int]) -> None:
-        """An agent has counted so many more of its own."""
-        for name, value in counted.items():
-            self.since[name] += value
-        if conflicts := counted["conflicts"]:
+    def committed(self, now: float, attempts: int, conflicts: int) -> None:
+        """An agent has tried so many more commits, and lost some of them."""
+        if conflicts:
+            self.since["conflicts"] += conflicts
             self.count("conflicts", now, conflicts)
         if now >= self._warm_up:
-            self.commits += counted["commits"]
+            self.commits += attempts
+
+    def cached(self, use: CacheUse) -> None:
+        """The caches were used so much more."""
+        self.since["cache_hits"] += use.hits
+        self.since["cache_misses"] += use.misses
+        self.since["updated"] += use.updated
 
     def count(self, name: str, now: float, number: int) -> None:
         """In the bin of this moment; what happens before the beginning is in none."""
@@ -117,7 +132,7 @@ class Tracker:
         busy = self._vms > 0
         in_use = int(self._capacity[busy, 0].sum())
         row: dict[str, float] = {
-            **{name: self.since[name] for name in self.since if name in TIMELINE},
+            **self.since,
             "time_s": now,
             "warm": int(now >= self._warm_up),
             "utilisation": used[0] / capacity[0],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from roost.agent.agent import Agent
 from roost.agent.courier import Delivery, Group
@@ -119,7 +119,8 @@ class Worker:
     busy_until: float = -NEVER
     wake: float = -NEVER  # when it has been told to look again
     in_flight: int = 0
-    noted: dict[str, int] = field(default_factory=dict)  # what was counted of it already
+    commits: int = 0  # and conflicts: what was counted of it already
+    conflicts: int = 0
 
     @property
     def load(self) -> int:

@@ -34,9 +34,10 @@ class MachineRow(msgspec.Struct, gc=False):
 
     def copy(self) -> MachineRow:
         """One that can change without this one noticing."""
-        twin = msgspec.structs.replace(self)
-        twin.used, twin.classes = self.used.copy(), self.classes.copy()
-        return twin
+        return MachineRow(
+            self.spec, self.used.copy(), self.classes.copy(), self.vms, self.owner, self.state, self.health,
+            self.failures, self.versions_behind, self.version,
+        )  # fmt: skip
 
     def taken(self, resources: int) -> list[int]:
         """What VMs of all bands take together, by resource."""

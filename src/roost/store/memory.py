@@ -43,6 +43,7 @@ class MemoryStore:
         self._rounds: dict[tuple[str, int], Round] = {}
         self._changed = threading.Condition()
         self._standing: WeakKeyDictionary[Recheck, StandingRecheck] = WeakKeyDictionary()
+        self._last: tuple[Recheck | None, StandingRecheck | None] = (None, None)
 
     def load(self) -> Ledger:
         """Everything, as of one revision."""
@@ -70,14 +71,21 @@ class MemoryStore:
                 clusters=ledger.clusters.copy() if needs.clusters else {},
                 registry={place: ledger.registry[place] for place in needs.registry if place in ledger.registry},
             )
-            standing = self._standing.get(recheck)
-            if standing is None:
-                standing = self._standing[recheck] = recheck.standing()
+            standing = self._standing_for(recheck)
             settled = settle(group, facts, ledger.accounts, standing, first_stamp(ledger.revision), strict)
             if not dry:
                 self._write(settled, round_)
                 standing.written(row for row in settled.machines.values() if row)
         return settled.outcomes
+
+    def _standing_for(self, recheck: Recheck) -> StandingRecheck:
+        known, standing = self._last
+        if known is not recheck or standing is None:
+            standing = self._standing.get(recheck)
+            if standing is None:
+                standing = self._standing[recheck] = recheck.standing()
+            self._last = recheck, standing
+        return standing
 
     def _write(self, settled: Settlement, round_: Round | None) -> None:
         ledger = self._ledger

@@ -80,7 +80,19 @@ class Workload:
     def request(self, number: int) -> Request:
         """A request as an allocator takes it."""
         low, high = int(self.first[number]), int(self.first[number + 1])
-        types, priorities = self.types, self.priorities
-        kinds = zip(self.type[low:high].tolist(), self.priority[low:high].tolist(), strict=True)
-        vms = tuple(VM(types[t].name, priority=priorities[p]) for t, p in kinds)
+        kinds = self._kinds
+        if high == low + 1:  # as nearly always
+            vms: tuple[VM, ...] = (kinds[self.type[low], self.priority[low]],)
+        else:
+            both = zip(self.type[low:high].tolist(), self.priority[low:high].tolist(), strict=True)
+            vms = tuple(kinds[each] for each in both)
         return Request(self.tenants[number], vms, self.constraints.get(number))
+
+    @cached_property
+    def _kinds(self) -> dict[tuple[int, int], VM]:
+        """The VMs that differ, by type and priority."""
+        return {
+            (t, p): VM(kind.name, priority=priority)
+            for t, kind in enumerate(self.types)
+            for p, priority in enumerate(self.priorities)
+        }
