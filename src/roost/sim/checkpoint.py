@@ -26,7 +26,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     random: dict[str, str]
     state: list[int]  # of each machine
     events: list[tuple[float, int, int, Any]]
-    names: list[str]  # of VMs
+    names: dict[int, str]  # of VMs, by number
     guests: list[tuple[str, int, str, str, int]]  # of each: tenant, request, type, priority, machine
     agents: list[AgentMemory]
     tracker: dict[str, Any]

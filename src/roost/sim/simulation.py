@@ -24,7 +24,7 @@ import numpy as np
 from roost.agent.agent import Agent, AgentMemory
 from roost.agent.courier import Group
 from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetMachine
-from roost.model.errors import InvalidInput, InvariantBroken, UnknownName
+from roost.model.errors import InvalidInput, InvariantBroken, Outdated, UnknownName
 from roost.model.random_state import restore, state_of
 from roost.model.request import VM, Request
 from roost.model.rows import MachineState
@@ -61,6 +61,7 @@ BEFORE = -1.0  # the time at which that is
 class Guest:
     """A VM that runs, or is on its way from one machine to another."""
 
+    name: str  # which is another one's before and after
     tenant: str
     request: int  # or STANDING
     vm: VM
@@ -112,7 +113,7 @@ class Simulation:
         self._events: list[tuple[float, int, int, Any]] = []  # time, what, number, about what
         self._number = 0  # of events so far, to tell apart those of one moment
         self._next = 0  # arrival
-        self._guests: dict[str, Guest] = {}  # by name
+        self._guests: dict[int, Guest] = {}  # by number
         self._state = zone.machines["state"].astype(int).tolist()
         self._touched: list[Worker] = []
         self._turn = 0  # whose turn it is among agents that have as little to do
@@ -356,47 +357,59 @@ class Simulation:
     def _settle(self, number: int, request: Request, answer: Answer, lifetimes: Sequence[float]) -> None:
         """VMs run; they will leave when their time is over, together with those whose time is over then, too."""
         index, types, tracker, guests = self.zone.machine_index, self.zone.vm_type_index, self.tracker, self._guests
-        leaving: dict[float, list[str]] = {}
+        leaving: dict[float, list[int]] = {}
         lost = []
         for placement, vm, lifetime in zip(answer.placements, request.vms, lifetimes, strict=True):
             machine, kind = index[placement.machine], types[vm.type]
             tracker.moved(machine, kind, 1)
-            guests[placement.vm] = Guest(request.tenant, number, vm, kind, machine)
+            self._number = own = self._number + 1
+            guests[own] = Guest(placement.vm, request.tenant, number, vm, kind, machine)
             if lifetime in leaving:
-                leaving[lifetime].append(placement.vm)
+                leaving[lifetime].append(own)
             elif lifetime < NEVER:
-                leaving[lifetime] = [placement.vm]
+                leaving[lifetime] = [own]
             if self._state[machine] == DOWN:
-                lost.append(placement.vm)
-        for lifetime, names in leaving.items():
-            self._at_time(self.clock.now + lifetime, LEAVE, names)
+                lost.append(own)
+        for lifetime, together in leaving.items():
+            self._at_time(self.clock.now + lifetime, LEAVE, together)
         if lost:
             self._displace(lost)
 
-    def _leave(self, names: Sequence[str]) -> None:
+    def _leave(self, numbers: Sequence[int]) -> None:
         """The time of VMs of one tenant is over."""
         running = []
-        for name in names:
-            if (guest := self._guests.get(name)) is None:
+        for number in numbers:
+            if (guest := self._guests.get(number)) is None:
                 continue  # lost with its machine
             guest.over = True
             if not guest.moving:
                 guest.moving = True
-                running.append(name)
+                running.append(number)
         if running:
-            tenant = self._guests[running[0]].tenant
-            self._submit(ReleaseVMs(tenant, tuple(running)), partial(self._left, running))
+            self._take_off(running, self._left)
 
-    def _left(self, names: Sequence[str], answer: Answer) -> None:
-        for name in names:
-            guest = self._guests.pop(name)
-            self._must_be_done(guest, name, answer)
-            self.tracker.moved(guest.machine, guest.type, -1)
+    def _take_off(self, numbers: Sequence[int], done: Callable[[Sequence[int]], None]) -> None:
+        """Take VMs of one tenant off their machines."""
+        guests = self._guests
+        release = ReleaseVMs(guests[numbers[0]].tenant, tuple(guests[number].name for number in numbers))
+        self._submit(release, partial(self._taken_off, numbers, done))
 
-    @staticmethod
-    def _must_be_done(guest: Guest, name: str, answer: Answer) -> None:
-        if not answer.ok:
-            raise InvariantBroken(f"VM {name} of {guest.tenant} cannot be released: {answer.detail}")
+    def _taken_off(self, numbers: Sequence[int], done: Callable[[Sequence[int]], None], answer: Answer) -> None:
+        if answer.ok:
+            for number in numbers:
+                guest = self._guests[number]
+                self.tracker.moved(guest.machine, guest.type, -1)
+            done(numbers)
+        elif answer.code == Outdated.code:  # the agent knew of an earlier VM of that name
+            self._workers[self._answering].courier.hurry()
+            self._take_off(numbers, done)
+        else:
+            guest = self._guests[numbers[0]]
+            raise InvariantBroken(f"VM {guest.name} of {guest.tenant} cannot be released: {answer.detail}")
+
+    def _left(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            del self._guests[number]
 
     def _log_answer(self, request: int, arrived: float, vms: int, answer: Answer) -> None:
         self.tracker.answered(
@@ -445,7 +458,8 @@ class Simulation:
         self.tracker.down += 1
         self._set_state(machine, DOWN)
         self._at_time(self.clock.now + float(self._random.exponential(self._repair)), REPAIR, machine)
-        self._displace([name for name, guest in self._guests.items() if guest.machine == machine and not guest.moving])
+        here = [own for own, guest in self._guests.items() if guest.machine == machine and not guest.moving]
+        self._displace(here)
 
     def _repaired(self, machine: int) -> None:
         self.tracker.down -= 1
@@ -466,49 +480,46 @@ class Simulation:
         name: Any = MachineState(state).name.lower()
         self._submit(SetMachine(self.zone.machine_names[machine], state=name), _no_matter)
 
-    def _displace(self, names: Iterable[str]) -> None:
+    def _displace(self, numbers: Iterable[int]) -> None:
         """VMs lost their machine: they are taken off it, and asked for anew, request by request."""
-        together: dict[tuple[str, int], list[str]] = {}
-        for name in names:
-            guest = self._guests[name]
+        together: dict[tuple[str, int], list[int]] = {}
+        for number in numbers:
+            guest = self._guests[number]
             guest.moving = True
-            together.setdefault((guest.tenant, guest.request), []).append(name)
-        for (tenant, request), lost in together.items():
+            together.setdefault((guest.tenant, guest.request), []).append(number)
+        for lost in together.values():
             self.tracker.displaced += len(lost)
-            self._submit(ReleaseVMs(tenant, tuple(lost)), partial(self._heal, tenant, request, lost))
+            self._take_off(lost, self._heal)
 
-    def _heal(self, tenant: str, request: int, lost: Sequence[str], answer: Answer) -> None:
+    def _heal(self, lost: Sequence[int]) -> None:
         """VMs are off their machine: ask again for those whose time is not over."""
-        wishes = []
-        for name in lost:
-            guest = self._guests[name]
-            self._must_be_done(guest, name, answer)
-            self.tracker.moved(guest.machine, guest.type, -1)
-            if guest.over:
-                del self._guests[name]
-            else:
-                wishes.append(msgspec.structs.replace(guest.vm, name=name))
-        if wishes:
-            again = Request(tenant, tuple(wishes), self.workload.constraints.get(request))
-            self._submit(PlaceVMs(again), partial(self._healed, self.clock.now, again))
+        first = self._guests[lost[0]]
+        for number in lost:
+            if self._guests[number].over:
+                del self._guests[number]
+        if left := [number for number in lost if number in self._guests]:
+            wishes = tuple(self._guests[number].vm for number in left)
+            again = Request(first.tenant, wishes, self.workload.constraints.get(first.request))
+            self._submit(PlaceVMs(again), partial(self._healed, self.clock.now, left))
 
-    def _healed(self, since: float, again: Request, answer: Answer) -> None:
+    def _healed(self, since: float, numbers: Sequence[int], answer: Answer) -> None:
         """VMs run again, or never will."""
-        self._log_answer(HEALING, since, len(again.vms), answer)
+        self._log_answer(HEALING, since, len(numbers), answer)
         if not answer.ok:
-            for vm in again.vms:
-                del self._guests[vm.name]
+            for number in numbers:
+                del self._guests[number]
             return
         over, lost = [], []
-        for placement in answer.placements:
-            guest = self._guests[placement.vm]
-            guest.machine, guest.moving = self.zone.machine_index[placement.machine], False
+        for number, placement in zip(numbers, answer.placements, strict=True):
+            guest = self._guests[number]
+            guest.name, guest.machine = placement.vm, self.zone.machine_index[placement.machine]
+            guest.moving = False
             self.tracker.moved(guest.machine, guest.type, 1)
             self.tracker.healed += 1
             if guest.over:
-                over.append(placement.vm)
+                over.append(number)
             elif self._state[guest.machine] == DOWN:
-                lost.append(placement.vm)
+                lost.append(number)
         self._leave(over)
         self._displace(lost)
 
@@ -550,7 +561,7 @@ class Simulation:
                 random=state_of(self._random),
                 state=self._state,
                 events=[event for event in self._events if event[1] != LOOK],
-                names=list(guests),
+                names={number: guest.name for number, guest in guests.items()},
                 guests=[(g.tenant, g.request, g.vm.type, g.vm.priority, g.machine) for g in guests.values()],
                 agents=[worker.agent.memory() for worker in self._workers],
                 tracker=self.tracker.state(),
@@ -574,8 +585,10 @@ class Simulation:
         wishes = {(kind, priority): VM(kind, priority=priority) for _, _, kind, priority, _ in saved.guests}
         index = self.zone.vm_type_index
         self._guests = {
-            name: Guest(tenant, request, wishes[kind, priority], index[kind], machine)
-            for name, (tenant, request, kind, priority, machine) in zip(saved.names, saved.guests, strict=True)
+            number: Guest(name, tenant, request, wishes[kind, priority], index[kind], machine)
+            for (number, name), (tenant, request, kind, priority, machine) in zip(
+                saved.names.items(), saved.guests, strict=True
+            )
         }
         self.tracker.restore(saved.tracker)
         self.store = MemoryStore(self.store.catalogue, ledger)
