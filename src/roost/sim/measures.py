@@ -63,7 +63,7 @@ def measure_of(name: str) -> Measure:
 # One row per sample. Counts are since the sample before; `stranded_<resource>` and `used_<resource>` (share of the
 # capacity) stand beside these, for each resource.
 TIMELINE = {
-    "time_s": "of the sample, from the beginning of the workload; below 0 while the zone is filled",
+    "time_s": "of the sample, from the beginning of the workload; below 0: when the zone was filled",
     "warm": "1 once the warm-up is over: only these rows count in the summary",
     "utilisation": "cores allocated, of all cores",
     "density": "cores allocated, of the cores of machines that run something; 0 if none does",
@@ -76,7 +76,7 @@ TIMELINE = {
     "gave_up": "requests that lost too many races",
     "vms_asked": "VMs of the requests answered",
     "vms_placed": "VMs of the requests placed",
-    "queued": "requests that wait or are being decided, at this moment",
+    "queued": "requests without an answer, at this moment",
     "conflicts": "commits that lost a race",
     "retries": "tries after the first",
     "cache_hits": "decisions of VMs that found their evaluation cached",

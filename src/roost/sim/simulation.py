@@ -115,6 +115,7 @@ class Simulation:
         self._next = 0  # arrival
         self._guests: dict[int, Guest] = {}  # by number
         self._state = zone.machines["state"].astype(int).tolist()
+        self._open = 0  # requests that have no answer
         self._touched: list[Worker] = []
         self._turn = 0  # whose turn it is among agents that have as little to do
         self.operations = 0
@@ -345,7 +346,11 @@ class Simulation:
 
     def _arrive(self, number: int) -> None:
         request = self.workload.request(number)
-        self._submit(PlaceVMs(request), partial(self._placed, number, self.clock.now, request))
+        self._ask(request, partial(self._placed, number, self.clock.now, request))
+
+    def _ask(self, request: Request, done: Callable[[Answer], None]) -> None:
+        self._open += 1
+        self._submit(PlaceVMs(request), done)
 
     def _placed(self, number: int, arrived: float, request: Request, answer: Answer) -> None:
         """A request of the workload is answered."""
@@ -412,6 +417,7 @@ class Simulation:
             del self._guests[number]
 
     def _log_answer(self, request: int, arrived: float, vms: int, answer: Answer) -> None:
+        self._open -= 1
         self.tracker.answered(
             request,
             arrived,
@@ -432,11 +438,12 @@ class Simulation:
         self.clock.now = BEFORE
         for number in range(standing.requests):
             request = standing.request(number)
-            self._submit(PlaceVMs(request), partial(self._standing, request, [lifetimes[number] - BEFORE]))
+            self._ask(request, partial(self._standing, request, [lifetimes[number] - BEFORE]))
             if number % STANDING_CHUNK == STANDING_CHUNK - 1:
                 self._let_work()
         self._let_work()
         self._latency = latency
+        self._sample(None)  # what it took counts in no other row
 
     def _standing(self, request: Request, lifetimes: list[float], answer: Answer) -> None:
         self._log_answer(STANDING, self.clock.now, len(lifetimes), answer)
@@ -500,7 +507,7 @@ class Simulation:
         if left := [number for number in lost if number in self._guests]:
             wishes = tuple(self._guests[number].vm for number in left)
             again = Request(first.tenant, wishes, self.workload.constraints.get(first.request))
-            self._submit(PlaceVMs(again), partial(self._healed, self.clock.now, left))
+            self._ask(again, partial(self._healed, self.clock.now, left))
 
     def _healed(self, since: float, numbers: Sequence[int], answer: Answer) -> None:
         """VMs run again, or never will."""
@@ -532,8 +539,12 @@ class Simulation:
         _share_recheck(self._workers)
 
     def _sample(self, _: None) -> None:
+        if self._touched:  # all that happens at this moment comes before it is looked at
+            self._let_work()
+            self._at_time(self.clock.now, SAMPLE)
+            return
         self.tracker.cached(self._cached())
-        self.tracker.sample(self.clock.now, sum(worker.load for worker in self._workers))
+        self.tracker.sample(self.clock.now, self._open)
 
     def _look(self, number: int) -> None:
         self._work(self._workers[number])
