@@ -104,6 +104,7 @@ class Simulation:
         self._every = seconds(experiment.sample, "sample") if experiment.sample else max(60.0, self._until / 500)
         self._latency = experiment.latencies
         self._faults = experiment.faults
+        self._maintenance: list[tuple[float, float, list[int]]] = []  # from, to, machines
         self._mtbf = seconds(self._faults.mtbf, "faults.mtbf") if self._faults.mtbf is not None else 0.0
         self._repair = seconds(self._faults.repair, "faults.repair")
 
@@ -176,8 +177,10 @@ class Simulation:
         for maintenance in self._faults.maintenance:
             start = seconds(maintenance.at, "maintenance.at")
             machines = self._maintained(maintenance.cluster, maintenance.share)
+            end = start + seconds(maintenance.lasts, "maintenance.lasts")
+            self._maintenance.append((start, end, machines))
             self._at_time(start, DRAIN, machines)
-            self._at_time(start + seconds(maintenance.lasts, "maintenance.lasts"), RESUME, machines)
+            self._at_time(end, RESUME, machines)
         for change in self.experiment.policy_changes:
             self._find_policy(change.policy)
             self._at_time(seconds(change.at, "policy_changes.at"), SWITCH, change.policy)
@@ -470,7 +473,13 @@ class Simulation:
 
     def _repaired(self, machine: int) -> None:
         self.tracker.down -= 1
-        self._set_state(machine, READY)
+        self._set_state(machine, self._state_but_for_failures(machine))
+
+    def _state_but_for_failures(self, machine: int) -> int:
+        """By what the zone says, or whether it is maintained just now."""
+        now, usual = self.clock.now, int(self.zone.machines["state"][machine])
+        maintained = any(start <= now < end and machine in machines for start, end, machines in self._maintenance)
+        return DRAINING if maintained and usual == READY else usual
 
     def _drain(self, machines: Sequence[int]) -> None:
         for machine in machines:
@@ -479,13 +488,20 @@ class Simulation:
 
     def _resume(self, machines: Sequence[int]) -> None:
         for machine in machines:
-            if self._state[machine] == DRAINING:
-                self._set_state(machine, READY)
+            if self._state[machine] == DRAINING and (state := self._state_but_for_failures(machine)) != DRAINING:
+                self._set_state(machine, state)
 
     def _set_state(self, machine: int, state: int) -> None:
         self._state[machine] = state
         name: Any = MachineState(state).name.lower()
-        self._submit(SetMachine(self.zone.machine_names[machine], state=name), _no_matter)
+        self._submit(SetMachine(self.zone.machine_names[machine], state=name), partial(self._told, machine, state))
+
+    def _told(self, machine: int, state: int, answer: Answer) -> None:
+        """The store knows of a state; if another agent was quicker to tell of a later one, that is told again."""
+        if not answer.ok:
+            raise InvariantBroken(f"{answer.key}: {answer.detail}")
+        if self._state[machine] != state:
+            self._set_state(machine, self._state[machine])
 
     def _displace(self, numbers: Iterable[int]) -> None:
         """VMs lost their machine: they are taken off it, and asked for anew, request by request."""
@@ -647,12 +663,6 @@ class Simulation:
                 raise InvariantBroken(f"machine {name} is over capacity")
             if list(taken) != used[index[name]].tolist():
                 raise InvariantBroken(f"machine {name} has {list(taken)}, counted were {used[index[name]].tolist()}")
-
-
-def _no_matter(answer: Answer) -> None:
-    """Nobody waits for it."""
-    if not answer.ok:
-        raise InvariantBroken(f"{answer.key}: {answer.detail}")
 
 
 def _seen(witness: Witness, operation: Operation, done: Callable[[Answer], None], answer: Answer) -> None:
