@@ -37,6 +37,7 @@ from roost.sim.tracker import CacheUse, Tracker
 from roost.sim.virtual import NEVER, Clock, FeedLog, VirtualCourier, Worker
 from roost.store.contract import Place
 from roost.store.memory import MemoryStore
+from roost.traces.names import Numbered
 from roost.traces.standing import standing_population
 from roost.traces.workload import Workload
 from roost.wiring import open_store
@@ -135,10 +136,16 @@ class Simulation:
     def _fingerprint(self) -> str:
         """Another one for whatever else would make another run."""
         workload, digest = self.workload, hashlib.blake2b(digest_size=16)
-        digest.update(msgspec.json.encode([version("roost"), self.experiment, self.policy, self.seed]))
+        policies = [self.policy, *(change.policy for change in self.experiment.policy_changes)]
+        digests = [self._find_policy(policy).digest for policy in policies]
+        digest.update(msgspec.json.encode([version("roost"), self.experiment, self.policy, self.seed, digests]))
+        types, tenants = list(workload.types), workload.tenants
+        digest.update(msgspec.json.encode([types, list(workload.priorities), dict(workload.constraints)]))
+        digest.update((repr(tenants) if isinstance(tenants, Numbered) else "\n".join(tenants)).encode())
         for column in (workload.arrival, workload.first, workload.type, workload.lifetime, workload.priority):
             digest.update(np.ascontiguousarray(column).tobytes())
-        digest.update(self.zone.machines.tobytes())
+        for column in (self.zone.machines, self.zone.demand, self.zone.supported):
+            digest.update(np.ascontiguousarray(column).tobytes())
         return digest.hexdigest()
 
     def _new_tracker(self) -> Tracker:
@@ -198,11 +205,11 @@ class Simulation:
 
     def run(self, progress: Progress | None = None, checkpoint: Callable[[bytes], None] | None = None) -> Result:
         """To the end. `checkpoint` is given, now and then, what `resumed` can go on from."""
-        started = time.perf_counter()
+        self._started = time.perf_counter() - self.timing.get("run_s", 0.0)
         if self._next == 0 and not self.operations and self.experiment.fill:
             self._fill()
         self._loop(progress, checkpoint)
-        self.timing["run_s"] = self.timing.get("run_s", 0.0) + time.perf_counter() - started
+        self.timing["run_s"] = time.perf_counter() - self._started
         return self._result()
 
     def _loop(self, progress: Progress | None, checkpoint: Callable[[bytes], None] | None) -> None:
@@ -592,7 +599,7 @@ class Simulation:
                 guests=[(g.tenant, g.request, g.vm.type, g.vm.priority, g.machine) for g in guests.values()],
                 agents=[worker.agent.memory() for worker in self._workers],
                 tracker=self.tracker.state(),
-                run_s=self.timing.get("run_s", 0.0),
+                run_s=time.perf_counter() - self._started,
             ),
             self.store.load(),
         )
@@ -603,6 +610,7 @@ class Simulation:
         if saved.fingerprint != self.fingerprint:
             raise InvalidInput("checkpoint", "is of another workload, zone or version", "run the experiment anew")
         self.clock.now, self._next, self._number = saved.now, saved.next, saved.number
+        self.timing["run_s"] = saved.run_s
         self.operations = self._checkpointed = self._forgot = saved.operations
         self._turn, self.policy_now = saved.turn, saved.policy
         restore(self._random, saved.random)
