@@ -471,12 +471,16 @@ class Simulation:
         machine = int(self._random.integers(len(self._state)))
         if self._state[machine] == DOWN:
             return
-        self.tracker.failures += 1
+        self.tracker.failures += self._warm
         self.tracker.down += 1
         self._set_state(machine, DOWN)
         self._at_time(self.clock.now + float(self._random.exponential(self._repair)), REPAIR, machine)
         here = [own for own, guest in self._guests.items() if guest.machine == machine and not guest.moving]
         self._displace(here)
+
+    @property
+    def _warm(self) -> bool:
+        return self.clock.now >= self._warm_up
 
     def _repaired(self, machine: int) -> None:
         self.tracker.down -= 1
@@ -518,7 +522,7 @@ class Simulation:
             guest.moving = True
             together.setdefault((guest.tenant, guest.request), []).append(number)
         for lost in together.values():
-            self.tracker.displaced += len(lost)
+            self.tracker.displaced += len(lost) if self._warm else 0
             self._take_off(lost, self._heal)
 
     def _heal(self, lost: Sequence[int]) -> None:
@@ -545,7 +549,7 @@ class Simulation:
             guest.name, guest.machine = placement.vm, self.zone.machine_index[placement.machine]
             guest.moving = False
             self.tracker.moved(guest.machine, guest.type, 1)
-            self.tracker.healed += 1
+            self.tracker.healed += self._warm
             if guest.over:
                 over.append(number)
             elif self._state[guest.machine] == DOWN:
@@ -656,7 +660,7 @@ class Simulation:
             seed=self.seed,
             experiment=experiment.as_data(),
             facts=facts,
-            summary=self.tracker.summary(tables),
+            summary=self.tracker.summary(tables, self._until),
             timing=self.timing,
             **tables,
         )

@@ -105,7 +105,7 @@ class Tracker:
         if conflicts:
             self.since["conflicts"] += conflicts
             self.count("conflicts", now, conflicts)
-        if now >= self._warm_up:
+        if now // self._bin * self._bin >= self._warm_up:  # in a bin that counts, as conflicts are
             self.commits += attempts
 
     def cached(self, use: CacheUse) -> None:
@@ -180,10 +180,11 @@ class Tracker:
 
         whole = {name for name in self.timeline if name in TIMELINE} - {"time_s", "utilisation", "density"}
         timeline = pl.DataFrame(self.timeline).with_columns(pl.col(sorted(whole)).cast(pl.Int64))
-        bins = max(1, math.ceil(until / self._bin), *(len(each) for each in self.rates.values()))
+        last = int(arrivals[-1] // self._bin) + 1 if len(arrivals) else 1
+        bins = max(last, math.ceil(until / self._bin), *(len(each) for each in self.rates.values()))
         start = np.arange(bins) * self._bin
         rates: dict[str, Any] = {"time_s": start, "warm": (start >= self._warm_up).astype(np.int64)}
-        rates["arrivals"] = np.bincount((arrivals // self._bin).astype(np.int64), minlength=bins)[:bins]
+        rates["arrivals"] = np.bincount((arrivals // self._bin).astype(np.int64), minlength=bins)
         rates |= {name: np.array([*each, *[0] * (bins - len(each))], np.int64) for name, each in self.rates.items()}
         columns = {name: np.frombuffer(each, each.typecode) for name, each in self.requests.items()}
         requests = pl.DataFrame(columns).sort("time_s", "request", maintain_order=True)
@@ -194,9 +195,10 @@ class Tracker:
             "requests": requests.with_columns(status=names.gather(requests["status"].cast(pl.UInt32))),
         }
 
-    def summary(self, tables: Mapping[str, pl.DataFrame]) -> dict[str, float | None]:
+    def summary(self, tables: Mapping[str, pl.DataFrame], until: float) -> dict[str, float | None]:
         """The measures, of what came after the warm-up."""
-        return summarise(tables, self._warm_up, self._bin, self.commits, (self.failures, self.displaced, self.healed))
+        faults = self.failures, self.displaced, self.healed
+        return summarise(tables, (self._warm_up, until), self._bin, self.commits, faults)
 
     # ---------------------------------------------------------------------------------------------- checkpoints
 
@@ -231,21 +233,25 @@ def _at_most(a: int, b: int) -> bool:
 
 def summarise(
     tables: Mapping[str, pl.DataFrame],
-    warm_up: float,
+    counts: tuple[float, float],
     bin_seconds: float,
     commits: int,
     faults: tuple[int, int, int],
 ) -> dict[str, float | None]:
-    """All measures from a run's tables. `commits`: attempts to place; `faults`: failures, VMs displaced, VMs healed."""
+    """All measures from a run's tables.
+
+    `counts`: from when to when; `commits`: attempts to place; `faults`: failures, VMs displaced, VMs healed.
+    """
     import polars as pl
 
+    warm_up, until = counts
     timeline = tables["timeline"].filter(pl.col("warm") == 1)
     rates = tables["rates"].filter(pl.col("warm") == 1)
     requests = tables["requests"].filter((pl.col("time_s") >= warm_up) & (pl.col("request") >= 0))
     placed = requests.filter(pl.col("status") == "placed")
     answered, asked, vms = len(requests), _total(requests["vms"]), _total(placed["vms"])
     conflicts = _total(rates["conflicts"])
-    lasted = len(rates) * bin_seconds
+    lasted = until - float(rates["time_s"][0]) if len(rates) else 0.0  # the last bin may be cut short
     minutes = rates.group_by((pl.col("time_s") // 60).alias("minute")).agg(pl.col("conflicts", "retries").sum())
     hits, misses = _total(timeline["cache_hits"]), _total(timeline["cache_misses"])
     stranded = [name for name in timeline.columns if name.startswith("stranded_")]
