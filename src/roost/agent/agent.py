@@ -85,8 +85,7 @@ class AgentSettings:
             raise InvalidInput("agent.strict", "needs an agent that waits", "set agent.pipeline to 1")
 
 
-@dataclass(slots=True)
-class Ticket:
+class Ticket(msgspec.Struct, eq=False):
     """An operation on its way."""
 
     key: str
@@ -276,9 +275,14 @@ class Agent:
         return [ticket.answer for ticket in tickets if ticket.answer]
 
     @property
+    def full(self) -> bool:
+        """Whether as many rounds are under way as may be."""
+        return len(self._rounds) >= self.settings.pipeline
+
+    @property
     def can_decide(self) -> bool:
         """Whether a step would decide something now."""
-        return bool(self._queue) and not self._outdated and len(self._rounds) < self.settings.pipeline
+        return bool(self._queue) and not self._outdated and not self.full
 
     @property
     def waiting(self) -> int:
@@ -303,8 +307,7 @@ class Agent:
 
     def step(self, wait: float = 0.0) -> bool:
         """One turn: take in answers and news, then decide a round. Waits up to `wait` s if there is nothing to do."""
-        full = len(self._rounds) >= self.settings.pipeline
-        blocked = full or self._outdated or not self._queue
+        blocked = self.full or self._outdated or not self._queue
         deliveries = self.courier.receive(wait if blocked else 0.0)
         for delivery in deliveries:
             self._take_in(delivery)
@@ -418,11 +421,13 @@ class Agent:
         stamp = known.stamp if known else 0
         if operation.existing and known is None:
             raise UnknownName("tenant", "tenant with VMs", request.tenant, replica.allocator.tenants)
-        _check_generation(f"tenant {request.tenant}", operation.generation, stamp)
+        if operation.generation is not None:
+            _check_generation(f"tenant {request.tenant}", operation.generation, stamp)
         decision = ticket.decision = replica.place(request, round_, position, top)
         ticket.decided = self._clock()
         arm = replica.allocator.arm_of(request.tenant)
         trial, names = decision.trial, replica.allocator.zone.machine_names
+        order = trial.order
         record = Record(
             agent=self.name,
             round=round_,
@@ -436,9 +441,9 @@ class Agent:
             waited_us=int((ticket.started - ticket.submitted) * 1e6),
             decided_us=int((ticket.decided - ticket.started) * 1e6),
             constraints=decision.constraints,
-            homes=tuple(names[m] for m in trial.homes),
-            order=() if trial.order == tuple(range(len(trial.order))) else trial.order,
-            found=() if decision.ok else tuple(names[m] for m in trial.machines),
+            homes=tuple([names[m] for m in trial.homes]) if trial.homes else (),
+            order=() if len(order) == 1 or order == tuple(range(len(order))) else order,
+            found=() if decision.ok else tuple([names[m] for m in trial.machines]),
             refused=trial.refused,
             lots=int(arm.engine.rng[0]),
             avoiding=top != 1,
@@ -446,8 +451,9 @@ class Agent:
         if not decision.ok:
             return store.Decline(key=ticket.key, request=ticket.request, record=record)
         placed = replica.placed(round_, position)
-        index, seen = replica.allocator.zone.machine_index, store.NOTHING
+        seen = store.NOTHING
         if self.settings.strict:
+            index = replica.allocator.zone.machine_index
             seen = {each.machine: replica.seen(index[each.machine]) for each in placed}
         return store.Place(
             key=ticket.key,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -41,12 +41,11 @@ class RunningVM(msgspec.Struct, frozen=True, gc=False):
     shape: Shape
 
 
-@dataclass(slots=True)
-class Tenant:
+class Tenant(msgspec.Struct, eq=False):
     """A tenant and its VMs by name."""
 
     constraints: Constraints
-    vms: dict[str, RunningVM] = field(default_factory=dict)
+    vms: dict[str, RunningVM] = {}
     created: int = 0  # VMs ever made, to name the next one
     stamp: int = 0  # the store's, for a tenant that a store knows
 
@@ -58,11 +57,7 @@ class Arm:
     policy: RulePolicy
     shapes: Shapes
     engine: Engine
-
-    @property
-    def recorded(self) -> str:
-        """What decisions call the policy: name and digest."""
-        return f"{self.policy.name} {self.policy.digest}"
+    recorded: str  # what decisions call the policy: name and digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +114,12 @@ class Allocator:
             try_out(self.view, kernel, each.rules, known)
         self.split = split
         self.arms = tuple(
-            Arm(each, known, Engine(self.view, each.rules, self._seed, self._limits, self._clock, kernel))
+            Arm(
+                each,
+                known,
+                Engine(self.view, each.rules, self._seed, self._limits, self._clock, kernel),
+                f"{each.name} {each.digest}",
+            )
             for each, kernel, known in zip(split.policies, kernels, shapes, strict=True)
         )
 
@@ -159,7 +159,7 @@ class Allocator:
         order = placing_order(self.zone, shapes)
         trial = place_gang(arm.engine, shapes, order, tenant.constraints, self._homes(tenant), top)
         if trial.failed_vm is not None:
-            return self._decision(request, tenant, trial, (), before)
+            return self._decision(request, tenant, trial, (), before, arm)
         self.tenants.setdefault(request.tenant, tenant)
         tenant.created = numbers
         vms, books, own, machine_names = request.vms, self.vms, tenant.vms, self.zone.machine_names
@@ -170,7 +170,7 @@ class Allocator:
                 self.numbers.give(request.tenant)
             books[name] = own[name] = RunningVM(name, vm, request.tenant, machine, shapes[i])
             by_vm[i] = Placement(name, vm.type, machine_names[machine])
-        return self._decision(request, tenant, trial, tuple(by_vm), before)  # type: ignore[arg-type]  # all are there
+        return self._decision(request, tenant, trial, tuple(by_vm), before, arm)  # type: ignore[arg-type]  # all are there
 
     def _shapes(self, request: Request, arm: Arm) -> tuple[Shape, ...]:
         """What each VM of a request asks for; mostly they are one and the same VM."""
@@ -187,7 +187,8 @@ class Allocator:
 
     def recall(self, request: Request, trial: Trial, placements: tuple[Placement, ...]) -> Decision:
         """A decision that was made on a zone in this very state, elsewhere or earlier, to be explained."""
-        return self._decision(request, self._tenant_of(request), trial, placements, self.view.revision)
+        arm = self.arm_of(request.tenant)
+        return self._decision(request, self._tenant_of(request), trial, placements, self.view.revision, arm)
 
     def shape(self, vm: VM, tenant: str, where: str = "vm") -> Shape:
         """What a VM of a tenant asks for. Names that the zone does not know are refused."""
@@ -198,20 +199,10 @@ class Allocator:
         return self.shapes.of_running(vm, self.numbers[tenant] if vm.isolated else 0)
 
     def _decision(
-        self, request: Request, tenant: Tenant, trial: Trial, placements: tuple[Placement, ...], before: int
+        self, request: Request, tenant: Tenant, trial: Trial, placements: tuple[Placement, ...], before: int, arm: Arm
     ) -> Decision:
-        after = self.view.revision
-        return Decision(
-            request=request,
-            constraints=tenant.constraints,
-            placements=placements,
-            trial=trial,
-            before=before,
-            after=after,
-            engine=self.arm_of(request.tenant).engine,
-            _explain=self._explain_past,
-            _why_not=self._why_not_past,
-        )
+        after = int(self.view.journal[0])
+        return Decision(request, tenant.constraints, placements, trial, before, after, arm.engine, self)
 
     def _tenant_of(self, request: Request) -> Tenant:
         """The tenant of a request, existing or new, or an error that says what is wrong with its constraints."""
@@ -224,9 +215,10 @@ class Allocator:
                 f"differ from those that tenant {request.tenant} has",
                 "leave them out: a scale-out keeps the tenant's constraints",
             )
+        if tenant.constraints == UNCONSTRAINED:
+            return tenant
         policy = self.arm_of(request.tenant).policy
-        unconstrained = tenant.constraints == UNCONSTRAINED
-        for name, value in () if unconstrained else tenant.constraints.named.items():
+        for name, value in tenant.constraints.named.items():
             if not {name, f"{name}={value}"} & policy.rules.enforced:
                 raise InvalidInput(
                     f"constraints.{name}", f"policy {policy.name} has no rule for it", "use a policy that has"
@@ -255,7 +247,11 @@ class Allocator:
 
     def _homes(self, tenant: Tenant) -> tuple[int, ...]:
         """The machines of a tenant's VMs; nobody asks for those of a tenant without constraints."""
-        return () if tenant.constraints == UNCONSTRAINED else tuple(vm.machine for vm in tenant.vms.values())
+        return (
+            ()
+            if not tenant.vms or tenant.constraints == UNCONSTRAINED
+            else tuple(vm.machine for vm in tenant.vms.values())
+        )
 
     def release(self, vm: str) -> None:
         """Take a VM off its machine. A tenant without VMs is forgotten."""
@@ -347,7 +343,7 @@ class Allocator:
             )
         return self.view.at(decision.before)
 
-    def _explain_past(self, decision: Decision, vm: int | None) -> Explanation:
+    def explain_past(self, decision: Decision, vm: int | None) -> Explanation:
         subject = self._subject(decision.request, decision.constraints, decision.trial, vm)
         found = explain(decision.engine, self._past(decision), subject)
         arm = self.arm_of(decision.request.tenant)
@@ -356,7 +352,7 @@ class Allocator:
         rehearsal, number = Rehearsal(arm.engine, arm.shapes), self._number(decision.request)
         return found.with_remedies(remedies(self, rehearsal, decision.request, number, decision.trial))
 
-    def _why_not_past(self, decision: Decision, machine: str, vm: int | None) -> WhyNot:
+    def why_not_past(self, decision: Decision, machine: str, vm: int | None) -> WhyNot:
         subject = self._subject(decision.request, decision.constraints, decision.trial, vm)
         return why_not(decision.engine, self._past(decision), subject, self.zone.machine(machine))
 

@@ -34,6 +34,24 @@ class CacheUse(NamedTuple):
     updated: int
 
 
+class Totals(NamedTuple):
+    """What some machines add up to."""
+
+    used: NDArray[np.int64]  # by resource
+    stranded: NDArray[np.int64]
+    cores_in_use: int  # of the machines that run something
+    busy: int  # machines that do
+    vms: int
+
+    def plus(self, other: Totals, sign: int = 1) -> Totals:
+        """Together with others."""
+        return Totals(*(mine + sign * theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def less(self, other: Totals) -> Totals:
+        """Without others."""
+        return self.plus(other, -1)
+
+
 class Tracker:
     """The figures of one run."""
 
@@ -49,6 +67,8 @@ class Tracker:
         self._used = np.zeros_like(self._capacity)
         self._vms = np.zeros(len(self._capacity), np.int64)
         self._stranded = np.zeros_like(self._capacity)
+        self._everything = self._capacity.sum(axis=0)
+        self._total = self._sum(np.arange(len(self._vms)))
         self._moved = (array("i"), array("i"))  # machine, and VM type + 1, negative if it left; since the last sample
         self.down = 0
         self.displaced = self.healed = self.failures = 0
@@ -128,21 +148,19 @@ class Tracker:
     def sample(self, now: float, queued: int) -> None:
         """A row of the timeline."""
         self._catch_up()
-        used, capacity = self._used.sum(axis=0), self._capacity.sum(axis=0)
-        busy = self._vms > 0
-        in_use = int(self._capacity[busy, 0].sum())
+        used, stranded, capacity = self._total.used, self._total.stranded, self._everything
+        in_use = self._total.cores_in_use
         row: dict[str, float] = {
             **self.since,
             "time_s": now,
             "warm": int(now >= self._warm_up),
             "utilisation": used[0] / capacity[0],
             "density": used[0] / in_use if in_use else 0.0,
-            "empty_machines": int(len(busy) - busy.sum()),
+            "empty_machines": len(self._vms) - self._total.busy,
             "machines_down": self.down,
-            "vms": int(self._vms.sum()),
+            "vms": self._total.vms,
             "queued": queued,
         }
-        stranded = self._stranded.sum(axis=0)
         for r, name in enumerate(self._resources):
             if capacity[r]:
                 row[f"used_{name}"] = used[r] / capacity[r]
@@ -155,9 +173,10 @@ class Tracker:
         """Bring the machines up to date, and what is stranded on those that changed."""
         machines, what = (np.frombuffer(each, np.int32) if each else np.empty(0, np.int32) for each in self._moved)
         signs, types = np.sign(what).astype(np.int64), np.abs(what) - 1
+        changed = np.unique(machines)
+        before = self._sum(changed)
         np.add.at(self._used, machines, signs[:, None] * self._demand[types, self._generation[machines]])
         np.add.at(self._vms, machines, signs)
-        changed = np.unique(machines)
         self._moved = (array("i"), array("i"))
         free = self._capacity[changed] - self._used[changed]
         fits = np.zeros(len(changed), bool)
@@ -166,6 +185,18 @@ class Tracker:
             fits[here] = np.all(free[here, None, :] >= smallest[None], axis=2).any(axis=1)
         useless = ~fits & (self._vms[changed] > 0)
         self._stranded[changed] = np.where(useless[:, None], free, 0)
+        self._total = self._total.less(before).plus(self._sum(changed))
+
+    def _sum(self, machines: NDArray[np.int64]) -> Totals:
+        """Over some machines."""
+        busy = self._vms[machines] > 0
+        return Totals(
+            self._used[machines].sum(axis=0),
+            self._stranded[machines].sum(axis=0),
+            int(self._capacity[machines[busy], 0].sum()),
+            int(busy.sum()),
+            int(self._vms[machines].sum()),
+        )
 
     def used_of(self) -> NDArray[np.int64]:
         """What is used of each machine."""
@@ -222,6 +253,7 @@ class Tracker:
         self._used = np.frombuffer(state["used"], np.int64).reshape(shape).copy()
         self._vms = np.frombuffer(state["vms"], np.int64).copy()
         self._stranded = np.frombuffer(state["stranded"], np.int64).reshape(shape).copy()
+        self._total = self._sum(np.arange(len(self._vms)))
         self.down, self.displaced, self.healed, self.failures, self.commits = state["plain"]
         self.since, self.timeline, self.rates = dict(state["since"]), state["timeline"], state["rates"]
         self.requests = {name: array(CODES[name], data) for name, data in state["requests"].items()}

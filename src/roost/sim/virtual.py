@@ -84,6 +84,11 @@ class VirtualCourier:
         if group.wants_news:
             self._told = self._clock.now
 
+    @property
+    def due(self) -> bool:
+        """Whether something of the store's answers is to be received now."""
+        return bool(self._back) and self._back[0][0] <= self._clock.now
+
     def receive(self, seconds: float = 0.0) -> list[Delivery]:
         """What is due by now."""
         del seconds
