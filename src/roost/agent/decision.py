@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,6 +10,9 @@ from roost.agent.gang import Trial
 from roost.engine.explain import Explanation, WhyNot
 from roost.engine.selection import Engine
 from roost.model.request import Constraints, Placement, Request
+
+if TYPE_CHECKING:
+    from roost.agent.allocator import Allocator
 
 
 class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -22,8 +25,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
     before: int  # the view's revision when the decision began and when it was done
     after: int
     engine: Engine  # what decided: its rules are the ones to explain by
-    _explain: Callable[[Decision, int | None], Explanation]
-    _why_not: Callable[[Decision, str, int | None], WhyNot]
+    allocator: Allocator
 
     @property
     def ok(self) -> bool:
@@ -40,8 +42,8 @@ class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def explain(self, vm: int | None = None) -> Explanation:
         """The same of a VM of the request by its index; of the one that failed, else of the first, if not said."""
-        return self._explain(self, vm)
+        return self.allocator.explain_past(self, vm)
 
     def why_not(self, machine: str, vm: int | None = None) -> WhyNot:
         """Why a machine did not get a VM of the request (the first, or the one that failed, unless `vm` says which)."""
-        return self._why_not(self, machine, vm)
+        return self.allocator.why_not_past(self, machine, vm)

@@ -29,8 +29,7 @@ from roost.store.contract import FeedRow
 from roost.store.ledger import Ledger, MachineRow
 
 
-@dataclass(slots=True)
-class Ahead:
+class Ahead(msgspec.Struct, eq=False, gc=False):
     """What an agent placed for one request, before the feed brought it."""
 
     tenant: str
@@ -102,16 +101,15 @@ class Replica:
         created = known.created if known else 0
         decision = self.allocator.allocate(request, top)
         if decision.ok:
-            vms = tuple(books[placement.vm] for placement in decision.placements)
+            vms = tuple([books[placement.vm] for placement in decision.placements])
             self.ahead[round_].placed[position] = Ahead(request.tenant, decision.constraints, vms, created)
         return decision
 
     def placed(self, round_: int, position: int) -> tuple[Placed, ...]:
         """What was placed ahead of the feed, by name, in the order of the request's VMs."""
         names = self.allocator.zone.machine_names
-        return tuple(
-            Placed(vm.name, nameless(vm.vm), names[vm.machine]) for vm in self.ahead[round_].placed[position].vms
-        )
+        vms = self.ahead[round_].placed[position].vms
+        return tuple([Placed(vm.name, nameless(vm.vm), names[vm.machine]) for vm in vms])
 
     def take_back(self, round_: int, position: int) -> None:
         """Undo a placement that was not committed, exactly."""
@@ -126,10 +124,12 @@ class Replica:
         """A placement is committed; the feed will bring it."""
         ahead = self.ahead[round_].placed[position]
         ahead.versions = versions
+        index, fed, adopted = self.allocator.zone.machine_index, self.fed, self.adopted
         for name, version in versions.items():
-            machine = self.allocator.zone.machine_index[name]
-            if version == self.seen(machine) + 1:  # nobody else's change lies between
-                self.fed[machine] = version
+            machine = index[name]
+            seen = self.seen(machine) if adopted else fed[machine]
+            if version == seen + 1:  # nobody else's change lies between
+                fed[machine] = version
         if (tenant := self.allocator.tenants.get(ahead.tenant)) and stamp > tenant.stamp:
             tenant.stamp, tenant.constraints = stamp, ahead.constraints
 

@@ -230,8 +230,7 @@ Outcome = Committed | Conflict | Replayed | Rejected
 # --------------------------------------------------------------------------------------------------------------- feed
 
 
-@dataclass(frozen=True)
-class FeedRow:
+class FeedRow(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The entries of one transaction; they have the revisions `first` to `last`."""
 
     first: int
@@ -246,8 +245,7 @@ class FeedRow:
         return self.read()
 
 
-@dataclass(frozen=True)
-class Feed:
+class Feed(msgspec.Struct, frozen=True, eq=False):
     """A stretch of the feed, oldest first."""
 
     rows: Sequence[FeedRow]

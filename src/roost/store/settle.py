@@ -7,7 +7,6 @@ the same transaction. So there is one opinion on what may be committed, whatever
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -46,8 +45,7 @@ Decidable = Place | Release | SetCondition | SetQuarantine | AddMachines | Remov
 LIMITS = {"state": len(MachineState) - 1, "health": 100, "failures": 2**15 - 1, "versions_behind": 2**15 - 1}
 
 
-@dataclass(slots=True)
-class Needs:
+class Needs(msgspec.Struct, eq=False):
     """The names of the rows that a group of proposals touches, each list in the order in which it is locked."""
 
     keys: list[str]
@@ -91,8 +89,7 @@ def first_stamp(revision: int) -> int:
     return (revision + 1) * LARGEST_GROUP
 
 
-@dataclass(slots=True)
-class Facts:
+class Facts(msgspec.Struct, eq=False):
     """The freshest rows, those of `Needs` that exist. Settling changes them."""
 
     known: Mapping[str, Decided]
@@ -103,20 +100,19 @@ class Facts:
     registry: dict[tuple[str, str], str]
 
 
-@dataclass(slots=True)
-class Settlement:
+class Settlement(msgspec.Struct, eq=False):
     """What came of a group, and what is to be written. Rows that are to go are None."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
-    decided: dict[str, Decided] = field(default_factory=dict)
-    machines: dict[str, MachineRow | None] = field(default_factory=dict)
-    added: set[str] = field(default_factory=set)  # of the machines, those that are new
-    tenants: dict[str, TenantRow | None] = field(default_factory=dict)
-    vms: dict[str, VMRow | None] = field(default_factory=dict)
-    freed: set[str] = field(default_factory=set)  # names of VMs that ran before and are released; others may have them
-    clusters: dict[str, ClusterRow | None] = field(default_factory=dict)
-    registry: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    outcomes: list[Outcome] = []
+    entries: list[Entry] = []
+    decided: dict[str, Decided] = {}
+    machines: dict[str, MachineRow | None] = {}
+    added: set[str] = set()  # of the machines, those that are new
+    tenants: dict[str, TenantRow | None] = {}
+    vms: dict[str, VMRow | None] = {}
+    freed: set[str] = set()  # names of VMs that ran before and are released; others may have them
+    clusters: dict[str, ClusterRow | None] = {}
+    registry: dict[tuple[str, str], str | None] = {}
 
 
 class _Lost(Exception):
