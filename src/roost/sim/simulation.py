@@ -144,8 +144,8 @@ class Simulation:
         digest.update((repr(tenants) if isinstance(tenants, Numbered) else "\n".join(tenants)).encode())
         for column in (workload.arrival, workload.first, workload.type, workload.lifetime, workload.priority):
             digest.update(np.ascontiguousarray(column).tobytes())
-        for column in (self.zone.machines, self.zone.demand, self.zone.supported):
-            digest.update(np.ascontiguousarray(column).tobytes())
+        for table in (self.zone.machines, self.zone.demand, self.zone.supported):
+            digest.update(np.ascontiguousarray(table).tobytes())
         return digest.hexdigest()
 
     def _new_tracker(self) -> Tracker:
