@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,21 +41,27 @@ def _about(panel: str, text: str, *names: str, **more: Any) -> Any:
 class Options:
     """Fields of an experiment that can be given without a file, or instead of what a file says."""
 
-    name: Annotated[str | None, _about(WHAT, "Of the experiment.")] = None
+    name: Annotated[str | None, _about(WHAT, "What to call the experiment.")] = None
     workload: Annotated[str | None, _about(WHAT, "azure-2017 (built in), or a file; see `roost workload`.")] = None
     zone: Annotated[str | None, _about(WHAT, "A zone file, or synthetic:SIZE; else a fleet that suits.")] = None
     machines: Annotated[int | None, _about(WHAT, "Of a fleet.", min=1)] = None
-    utilisation: Annotated[float | None, _about(WHAT, "Instead: size the fleet to this mean utilisation.")] = None
-    cores: Annotated[float | None, _about(WHAT, "Of a machine of the fleet.")] = None
-    memory: Annotated[float | None, _about(WHAT, "GiB, of a machine of the fleet.")] = None
+    utilisation: Annotated[
+        float | None, _about(WHAT, "Instead: size the fleet to this mean utilisation, as 0.8.", min=0, max=1)
+    ] = None
+    cores: Annotated[float | None, _about(WHAT, "Of a machine of the fleet; 16 unless said.", min=0)] = None
+    memory: Annotated[float | None, _about(WHAT, "GiB of a machine of the fleet; 128 unless said.", min=0)] = None
     policy: Annotated[list[str] | None, _about(WHAT, "A policy, by name or file; repeatable.", "--policy")] = None
-    fill: Annotated[float | None, _about(WHAT, "Share of the cores in use at the beginning already.")] = None
-    warm_up: Annotated[str | None, _about(WHAT, "What does not count in the summary: 12h.")] = None
+    fill: Annotated[
+        float | None, _about(WHAT, "Share of the cores that is in use at the beginning already.", min=0, max=1)
+    ] = None
+    warm_up: Annotated[str | None, _about(WHAT, "The first part, which no figure counts: 12h.")] = None
     until: Annotated[str | None, _about(WHAT, "Stop then, instead of at the last arrival: 2d.")] = None
-    speed: Annotated[float | None, _about(WHAT, "Let the workload's time pass so many times faster.")] = None
-    agents: Annotated[int | None, _about(HOW, "That decide in parallel, each on its own copy.", min=1)] = None
-    latency: Annotated[LatencyModel | None, _about(HOW, "Of decisions and commits, in virtual time.")] = None
-    seeds: Annotated[int | None, _about(RUNS, "Run each policy with so many seeds.", min=1, max=1_000)] = None
+    speed: Annotated[float | None, _about(WHAT, "Let the workload's time pass so many times faster.", min=0)] = None
+    agents: Annotated[int | None, _about(HOW, "That decide in parallel, each on its own copy.", min=1, max=200)] = None
+    latency: Annotated[
+        LatencyModel | None, _about(HOW, "In virtual time: none, as in Protean's paper, or as it really takes here.")
+    ] = None
+    seeds: Annotated[int | None, _about(RUNS, "Run each policy with seeds 1 to this.", min=1, max=1_000)] = None
 
 
 @app.callback()
@@ -67,7 +73,7 @@ def sim() -> None:
 @flat
 def run(
     options: Options,
-    file: Annotated[Path | None, typer.Argument(help="An experiment; options come before what it says.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="An experiment; options overrule what it says.")] = None,
     to: Annotated[Path, typer.Option("--to", help="The folder for the results; must be new or empty.")] = Path("sim"),
     processes: Annotated[int, _about(RUNS, "Runs at once; 0: one per core.", min=0)] = 0,
     output: Output = Form.TABLE,
@@ -78,9 +84,10 @@ def run(
 
     \b
       roost sim run
-      roost sim run --policy default --policy dense --seeds 5 --latency paper --agents 4
+      roost sim run --policy default --policy dense --seeds 5
+      roost sim run --agents 4 --latency paper --until 1d
+      roost sim run --workload week.parquet --utilisation 0.8
       roost sim run experiment.yaml --to results
-      roost sim run --workload week.parquet --utilisation 0.8 --fill 0.7
     """
     from roost.sim.runs import begin
 
@@ -96,7 +103,9 @@ def resume(
     processes: Annotated[int, _about(RUNS, "Runs at once; 0: one per core.", min=0)] = 0,
     output: Output = Form.TABLE,
 ) -> None:
-    """Go on with an experiment that was interrupted: the result is the one it would have had.
+    """Go on with an experiment that was interrupted: its result is the one it would have had.
+
+    Runs that are finished stay as they are; the others go on from where they last saved themselves.
 
     \b
       roost sim resume results
@@ -107,9 +116,7 @@ def resume(
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="The folder of an experiment, or of one run.")],
-    to: Annotated[
-        Path | None, typer.Option("--to", help="Write the page here; else in the folder.")
-    ] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Write the page here; else in the folder.")] = None,
     output: Output = Form.TABLE,
 ) -> None:
     """Write the report of an experiment again, and show the key figures.
@@ -117,10 +124,11 @@ def report(
     \b
       roost sim report results
       roost sim report results/default-seed1 --to one-run.html
+      roost sim report results -o json | jq '.[0]'
     """
     from roost.sim.runs import REPORT, results_in
 
-    _write(results_in(folder), to or folder / REPORT, "", output)
+    _write(results_in(folder), [folder], to or folder / REPORT, "", output)
 
 
 @app.command()
@@ -130,7 +138,7 @@ def compare(
     title: Annotated[str, typer.Option(help="Of the page.")] = "",
     output: Output = Form.TABLE,
 ) -> None:
-    """Compare runs of several experiments with the first: means, confidence intervals over seeds, and a verdict each.
+    """Compare the runs of several experiments with the first: means, confidence intervals over seeds, a verdict each.
 
     \b
       roost sim compare small-fleet large-fleet --to fleets.html
@@ -138,7 +146,7 @@ def compare(
     """
     from roost.sim.runs import side_by_side
 
-    _write(side_by_side(folders), to, title, output)
+    _write(side_by_side(folders), folders, to, title, output)
 
 
 def _experiment(file: Path | None, options: Options) -> Experiment:
@@ -175,46 +183,65 @@ def _experiment(file: Path | None, options: Options) -> Experiment:
     try:
         return msgspec.convert(data | given, Experiment)
     except msgspec.ValidationError as error:
-        raise InvalidInput("experiment", str(error)) from None
+        problem, _, where = str(error).partition(" - at `$.")
+        raise InvalidInput(where.rstrip("`") or "experiment", problem) from None
 
 
 def _perform(folder: Path, processes: int, output: Form) -> None:
     from roost.sim.runs import REPORT, perform
 
-    with _bars() as show:
-        results = perform(folder, show, processes)
+    try:
+        with _progress() as show:
+            results = perform(folder, show, processes)
+    except KeyboardInterrupt:
+        advise(f"interrupted; go on with: roost sim resume {folder}")
+        raise
     _show(results, output)
     if output is Form.TABLE:
         say(f"\nreport: {folder / REPORT}")
 
 
-def _write(results: Sequence[Result], to: Path, title: str, output: Form) -> None:
+def _write(results: Sequence[Result], folders: Sequence[Path], to: Path, title: str, output: Form) -> None:
+    from roost.model.errors import InvalidInput
     from roost.sim.report import report as page
+    from roost.sim.runs import unfinished
 
-    to.write_text(page(results, title), encoding="utf-8")
+    with errors().status("Drawing the report"):
+        text = page(results, title)
+    try:
+        to.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(str(to), f"cannot be written: {error.strerror}", "choose another file with --to") from None
     _show(results, output)
     if output is Form.TABLE:
         say(f"\nreport: {to}")
+    for folder in folders:
+        if left := unfinished(folder):
+            advise(f"{folder}: {left} more to be finished; go on with: roost sim resume {folder}")
 
 
 def _show(results: Sequence[Result], output: Form) -> None:
-    """The measures, as a table or as JSON."""
+    """The measures, as a table or as JSON. For people, those that have nothing to tell are only named."""
     from roost.sim.comparison import summary_table
+    from roost.sim.statistics import CONFIDENCE
 
     table = summary_table(results)
     if output is Form.JSON:
         print_json(table.as_data())
-        return
-    print_table(table.headings(), table.cells())
-    for result in results:
-        if not result.facts["repeatable"]:
-            advise("decisions took as long as they really took here: these figures differ from run to run")
-            break
+    else:
+        told = [row for row in table.rows if any(e and (e.mean or e.margin) for e in row.estimates)]
+        print_table(table.headings(), replace(table, rows=told).cells())
+        if rest := [row.measure.name.replace("_", " ") for row in table.rows if row not in told]:
+            say(f"\nzero throughout: {', '.join(rest)}".replace("vms", "VMs"))
+        if any(e and e.margin for row in told for e in row.estimates):
+            say(f"±: where the mean lies, with {CONFIDENCE:.0%} confidence; unclear: it may be chance")
+    if any(not result.facts["repeatable"] for result in results):
+        advise("decisions took as long as they really took here: these figures differ from run to run")
 
 
 @contextmanager
-def _bars() -> Iterator[Callable[[Mapping[Run, tuple[float, int]]], None]]:
-    """A live bar for each run, with its rate and the time left."""
+def _progress() -> Iterator[Callable[[Mapping[Run, tuple[float, int]]], None]]:
+    """A line for each run that is finished; on a terminal, live bars of those under way, with rate and time left."""
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
     columns = (
@@ -224,15 +251,26 @@ def _bars() -> Iterator[Callable[[Mapping[Run, tuple[float, int]]], None]]:
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=errors(), transient=True) as bars:
-        tasks: dict[Run, TaskID] = {}
+    out = errors()
+    bars = Progress(*columns, console=out, transient=True, disable=not out.is_terminal)
+    tasks: dict[Run, TaskID] = {}
+    finished: set[Run] = set()
 
-        def show(runs: Mapping[Run, tuple[float, int]]) -> None:
-            for run, (share, done) in runs.items():
-                if run not in tasks:
-                    tasks[run] = bars.add_task(run.folder, total=1.0, rate="")
-                task = bars.tasks[tasks[run]]
-                rate = f"{done / task.elapsed:,.0f} operations/s" if task.elapsed and done else ""
-                bars.update(tasks[run], completed=share, rate=rate)
+    def show(runs: Mapping[Run, tuple[float, int]]) -> None:
+        for run, (share, done) in runs.items():
+            if share < 0 or run in finished:
+                continue
+            if run not in tasks:
+                tasks[run] = bars.add_task(run.folder, total=1.0, rate="preparing")
+            task = next(task for task in bars.tasks if task.id == tasks[run])
+            if share == 1:
+                finished.add(run)
+                bars.remove_task(task.id)
+                text = f"{run.folder}: finished, {done:,} operations ({len(finished)} of {len(runs)})"
+                out.print(text, markup=False, highlight=False, soft_wrap=True)
+            elif done:
+                rate = f"{done / task.elapsed:,.0f} operations/s" if task.elapsed else ""
+                bars.update(task.id, completed=share, rate=rate)
 
+    with bars:
         yield show

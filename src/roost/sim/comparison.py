@@ -88,8 +88,21 @@ class SummaryTable:
     @staticmethod
     def _line(row: Row) -> list[str]:
         figures = row.figures()
-        others = zip(figures[1:], row.differences()[1:], row.verdicts()[1:], strict=True)
-        return [figures[0], *(cell for f, d, v in others for cell in (f, ": ".join(filter(None, (d, v)))))]
+        others = zip(figures[1:], row.changes()[1:], row.comparisons[1:], strict=True)
+        return [figures[0], *(cell for f, change, c in others for cell in (f, _told(change, c)))]
+
+
+def _told(change: str, comparison: Comparison | None) -> str:
+    """What is different, in brief: `+2.1 points, better`."""
+    match comparison.verdict if comparison else Verdict.UNKNOWN:
+        case Verdict.UNKNOWN:
+            return change
+        case Verdict.SAME as verdict:
+            return verdict
+        case Verdict.UNCLEAR:
+            return "unclear"
+        case verdict:
+            return f"{change}, {verdict}"
 
 
 def label(name: str) -> str:

@@ -19,12 +19,17 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from roost.agent.agent import AgentSettings
-from roost.model.errors import InvalidInput
+from roost.model.errors import InvalidInput, UnknownName
 from roost.model.yaml_file import YamlFile
+from roost.model.zone import Zone
+from roost.sim.formats import span
+from roost.traces.generate import WorkloadShape
+from roost.traces.workload import Workload
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 Duration = float | str  # seconds, or such as 90s, 15m, 12h, 3d, 2w
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+SomeShare = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Some = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -32,10 +37,10 @@ Some = Annotated[int, msgspec.Meta(ge=1)]
 def seconds(value: Duration, where: str) -> float:
     """A duration in seconds."""
     if isinstance(value, str):
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", value.strip())
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", value.strip())
         if match is None:
             raise InvalidInput(where, f"is {value!r}", "write seconds, or such as 90s, 15m, 12h, 3d, 2w")
-        return float(match[1]) * UNITS[match[2]]
+        return float(match[1]) * UNITS[match[2] or "s"]
     if not 0 <= value < float("inf"):
         raise InvalidInput(where, f"is {value!r}", "a duration is 0 or more")
     return float(value)
@@ -45,11 +50,23 @@ class _Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Part of an experiment."""
 
 
+class Generated(WorkloadShape, frozen=True, kw_only=True, omit_defaults=True):
+    """A workload that is generated anew with each seed."""
+
+    utilisation: SomeShare | None = None  # instead of requests_per_day: as many as bring the zone to this
+
+    def __post_init__(self) -> None:
+        try:
+            super().__post_init__()
+        except InvalidInput as error:
+            raise InvalidInput(f"workload.{error.where}", error.problem, error.remedy) from None
+
+
 class Fleet(_Spec, frozen=True):
     """Machines that suit the workload: so many, or as many as bring it to a utilisation."""
 
     machines: Some | None = None
-    utilisation: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None  # of the cores, on the average
+    utilisation: SomeShare | None = None  # of the cores, on the average
     cores: Positive = 16
     memory: Positive = 128  # GiB
     disk: Positive = 8_000  # GiB
@@ -58,7 +75,7 @@ class Fleet(_Spec, frozen=True):
 
     def __post_init__(self) -> None:
         if (self.machines is None) == (self.utilisation is None):
-            raise InvalidInput("fleet", "needs machines or utilisation", "give one of them")
+            raise InvalidInput("fleet", "has either machines or a utilisation", "give one of them")
 
 
 class Latency(_Spec, frozen=True):
@@ -100,8 +117,10 @@ class Maintenance(_Spec, frozen=True):
     share: Share = 0.0
 
     def __post_init__(self) -> None:
+        for name in ("at", "lasts"):
+            seconds(getattr(self, name), f"faults.maintenance.{name}")
         if bool(self.cluster) == bool(self.share):
-            raise InvalidInput("maintenance", "needs a cluster or a share of the machines", "give one of them")
+            raise InvalidInput("faults.maintenance", "needs a cluster or a share of the machines", "give one of them")
 
 
 class Faults(_Spec, frozen=True):
@@ -111,12 +130,20 @@ class Faults(_Spec, frozen=True):
     repair: Duration = "6h"  # mean time until one is ready again
     maintenance: tuple[Maintenance, ...] = ()
 
+    def __post_init__(self) -> None:
+        seconds(self.repair, "faults.repair")
+        if self.mtbf is not None and seconds(self.mtbf, "faults.mtbf") == 0:
+            raise InvalidInput("faults.mtbf", "is 0", "give a time, or leave it out: then none fails")
+
 
 class PolicyChange(_Spec, frozen=True):
     """All agents switch to another policy."""
 
     at: Duration
     policy: str
+
+    def __post_init__(self) -> None:
+        seconds(self.at, "policy_changes.at")
 
 
 class Agents(_Spec, frozen=True):
@@ -134,14 +161,17 @@ class Agents(_Spec, frozen=True):
     def settings(self) -> AgentSettings:
         """As an agent takes them."""
         given = {name: getattr(self, name) for name in self.__struct_fields__ if name != "count"}
-        return AgentSettings(**given)
+        try:
+            return AgentSettings(**given)
+        except InvalidInput as error:
+            raise InvalidInput(error.where.replace("agent.", "agents."), error.problem, error.remedy) from None
 
 
 class Experiment(_Spec, frozen=True):
     """What to simulate. Each policy with each seed is a run."""
 
     name: str
-    workload: str | dict[str, Any]  # a name or a file, or the shape of one to be generated
+    workload: str | Generated  # a name or a file, or what a generated one is like
     zone: str = ""  # a zone file, or synthetic:SIZE
     fleet: Fleet | None = None
     policies: tuple[str, ...] = ("default",)
@@ -162,7 +192,9 @@ class Experiment(_Spec, frozen=True):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.name):
             raise InvalidInput("name", f"is {self.name!r}", "use letters, digits, dots, dashes and underscores")
         if bool(self.zone) == (self.fleet is not None):
-            raise InvalidInput("zone", "needs a zone or a fleet", "give one of them")
+            raise InvalidInput("zone", "there must be either a zone or a fleet", "give one of them")
+        if isinstance(self.workload, Generated) and self.workload.utilisation is not None and not self.zone:
+            raise InvalidInput("workload.utilisation", "needs a zone", "size the fleet instead: fleet.utilisation")
         for name in ("policies", "seeds"):
             given: Sequence[object] = getattr(self, name)
             if not given or len(set(given)) < len(given):
@@ -173,6 +205,21 @@ class Experiment(_Spec, frozen=True):
                 raise InvalidInput(at, "is 0", "give a time")
         if 60 % seconds(self.bin, "bin"):
             raise InvalidInput("bin", f"is {self.bin}", "a minute must be a whole number of bins")
+
+    def check(self, workload: Workload, zone: Zone) -> None:
+        """Refuse what makes no sense with a workload and a zone."""
+        ends, warm_up = self.ends(workload), seconds(self.warm_up, "warm_up")
+        if ends <= 0:
+            raise InvalidInput("until", "the workload is over at once", "say how long the run is to be")
+        if warm_up >= ends:
+            raise InvalidInput("warm_up", f"is {span(warm_up)}, the run is over after {span(ends)}", "make it shorter")
+        for maintenance in self.faults.maintenance:
+            if maintenance.cluster and maintenance.cluster not in zone.cluster_names:
+                raise UnknownName("faults.maintenance.cluster", "cluster", maintenance.cluster, zone.cluster_names)
+
+    def ends(self, workload: Workload) -> float:
+        """Seconds after the beginning."""
+        return workload.span / self.speed if self.until is None else seconds(self.until, "until")
 
     @property
     def latencies(self) -> Latency:
@@ -193,7 +240,7 @@ class Experiment(_Spec, frozen=True):
         except InvalidInput as error:
             if str(path) in str(error):
                 raise
-            raise file.mistake((error.where.partition(".")[0],), error.problem, error.remedy) from None
+            raise file.mistake(tuple(error.where.split(".")), error.problem, error.remedy) from None
 
     def as_data(self) -> dict[str, Any]:
         """As it would be written in a file."""

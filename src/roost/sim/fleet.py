@@ -21,7 +21,7 @@ ANYTHING = "fleet"  # the generation of machines whose VM types take the same ev
 def zone_for(experiment: Experiment, workload: Workload) -> Zone:
     """The zone of an experiment; every VM type of the workload is known there."""
     if experiment.fleet is not None:
-        return _fleet_zone(experiment.fleet, workload, seconds(experiment.warm_up, "warm_up"))
+        return _fleet_zone(experiment.fleet, workload, seconds(experiment.warm_up, "warm_up") * experiment.speed)
     zone = find_zone(experiment.zone)
     for t in np.unique(workload.type).tolist():
         zone.vm_type(workload.types[t].name, f"workload {workload.name}: VM type")

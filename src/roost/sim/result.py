@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 RUN, TIMING = "run.json", "timing.json"
 TABLES = ("timeline", "rates", "requests")
 AS_CSV = ("timeline", "rates")  # besides Parquet
+TOLD = ("name", "seed", "experiment", "facts", "summary")  # in run.json
+AGAIN = "remove this folder and go on with `roost sim resume`"
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Result:
             if name in AS_CSV:
                 table.write_csv(folder / f"{name}.csv", float_precision=6)
         (folder / TIMING).write_bytes(_pretty(self.timing))
-        run = {key: getattr(self, key) for key in ("name", "seed", "experiment", "facts", "summary")}
+        run = {key: getattr(self, key) for key in TOLD}
         (folder / RUN).write_bytes(_pretty(run))
 
     @classmethod
@@ -57,8 +59,10 @@ class Result:
         except FileNotFoundError as error:
             missing = Path(error.filename or str(error)).name
             raise InvalidInput(str(folder), f"has no {missing}", "give the folder of a finished run") from None
-        except (msgspec.DecodeError, msgspec.ValidationError, pl.exceptions.PolarsError) as error:
-            raise InvalidInput(str(folder), f"cannot be read: {error}", "run the experiment again") from None
+        except (msgspec.MsgspecError, pl.exceptions.PolarsError) as error:
+            raise InvalidInput(str(folder), f"cannot be read: {error}", AGAIN) from None
+        if set(run) != set(TOLD):
+            raise InvalidInput(str(folder / RUN), f"must tell {', '.join(TOLD)}", AGAIN)
         run |= {"timing": timing, **tables}
         return cls(**run)
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from functools import partial
 from multiprocessing.sharedctypes import SynchronizedArray
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import yaml
@@ -26,7 +26,7 @@ import yaml
 from roost.model.errors import InvalidInput, RoostError
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
-from roost.sim.experiment import Experiment
+from roost.sim.experiment import Experiment, Generated
 from roost.sim.fleet import zone_for
 from roost.sim.report import report
 from roost.sim.result import RUN, Result
@@ -38,7 +38,8 @@ from roost.wiring import find_policy, find_zone, settle_memory
 
 EXPERIMENT, CHECKPOINT, REPORT = "experiment.yaml", "checkpoint.bin", "report.html"
 LOOK_SECONDS = 0.2  # between two looks at how far the runs are
-NUMBERS = 2  # that a run tells of its progress: the share that is done, and operations so far
+WAITS = (-1.0, 0)  # how far a run is that has not begun
+NEARLY = 0.999  # how far one is at most that is not finished
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Run:
         return f"{self.label}-seed{self.seed}"
 
 
-Progress = Callable[[Mapping[Run, tuple[float, int]]], None]  # of each run: the share that is done, operations so far
+# Of each run: the share that is done (below 0: it waits; 1: it is finished), and operations so far.
+Progress = Callable[[Mapping[Run, tuple[float, int]]], None]
 
 
 def runs_of(experiment: Experiment) -> list[Run]:
@@ -72,13 +74,17 @@ def runs_of(experiment: Experiment) -> list[Run]:
 
 def begin(experiment: Experiment, folder: Path) -> None:
     """Make the folder of an experiment, once all that it names is found and right."""
-    if any(path.is_file() and path.name != EXPERIMENT for path in folder.rglob("*")):
+    if folder.is_dir() and any(folder.iterdir()):
         raise InvalidInput(str(folder), "is not empty", "choose another folder, or go on with `roost sim resume`")
-    for run in runs_of(experiment):
-        find_policy(run.policy)
-    stage(experiment, experiment.seeds[0])
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / EXPERIMENT).write_text(yaml.safe_dump(experiment.as_data(), sort_keys=False), encoding="utf-8")
+    runs_of(experiment)
+    for policy in (*experiment.policies, *(change.policy for change in experiment.policy_changes)):
+        find_policy(policy)
+    experiment.check(*stage(experiment, experiment.seeds[0])[:2])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / EXPERIMENT).write_text(yaml.safe_dump(experiment.as_data(), sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(str(folder), f"cannot be written: {error.strerror}", "choose another folder") from None
 
 
 def stage(experiment: Experiment, seed: int) -> tuple[Workload, Zone, Callable[[str], Policy]]:
@@ -92,22 +98,13 @@ def stage(experiment: Experiment, seed: int) -> tuple[Workload, Zone, Callable[[
     return workload, zone or zone_for(experiment, workload), find_policy
 
 
-def _shape(given: Mapping[str, Any], zone: Zone | None, *, filled: bool) -> WorkloadShape:
-    """The shape of a workload to be generated; `utilisation` stands for the rate that brings the zone there."""
-    given = dict(given)
-    utilisation = given.pop("utilisation", None)
-    try:
-        shape = msgspec.convert(given, WorkloadShape)
-    except msgspec.ValidationError as error:
-        known = ", ".join(WorkloadShape.__struct_fields__)
-        raise InvalidInput("workload", str(error), f"it may have {known}, utilisation") from None
-    if utilisation is None:
-        return shape
-    if zone is None or not isinstance(utilisation, int | float):
-        raise InvalidInput("workload.utilisation", f"is {utilisation!r}", "give a share, and a zone")
+def _shape(given: Generated, zone: Zone | None, *, filled: bool) -> WorkloadShape:
+    """What a workload is like that brings a zone to the utilisation that was asked for, if one was."""
+    if given.utilisation is None or zone is None:
+        return given
     cores = float(zone.machines["capacity"][:, 0].sum()) / zone.resources[0].per_unit
-    rate = rate_for(shape, cores, utilisation, filled=filled, zone=zone)
-    return msgspec.structs.replace(shape, requests_per_day=rate)
+    rate = rate_for(given, cores, given.utilisation, filled=filled, zone=zone)
+    return msgspec.structs.replace(given, requests_per_day=rate)
 
 
 def perform(folder: Path, progress: Progress, processes: int = 0) -> list[Result]:
@@ -115,20 +112,34 @@ def perform(folder: Path, progress: Progress, processes: int = 0) -> list[Result
 
     `processes`: how many at once; 0: as many as there are cores.
     """
-    experiment = Experiment.load(folder / EXPERIMENT)
-    runs = runs_of(experiment)
-    open_ = [run for run in runs if not (folder / run.folder / RUN).exists()]
-    workers = min(processes or os.cpu_count() or 1, len(open_))
+    experiment, runs = _open(folder)
+    left = [run for run in runs if not (folder / run.folder / RUN).exists()]
+    workers = min(processes or os.cpu_count() or 1, len(left))
     if workers == 1:
-        for run in open_:
-            _perform(experiment, run, folder, partial(_tell_of, progress, run))
-    elif open_:
-        _perform_together(experiment, open_, folder, progress, workers)
+        _perform_in_turn(experiment, left, folder, progress)
+    elif left:
+        _perform_together(experiment, left, folder, progress, workers)
     return finish(folder)
 
 
-def _tell_of(progress: Progress, run: Run, share: float, done: int) -> None:
-    progress({run: (share, done)})
+def _open(folder: Path) -> tuple[Experiment, list[Run]]:
+    """The experiment of a folder, and its runs."""
+    if not (folder / EXPERIMENT).exists():
+        problem = "holds no experiment" if folder.is_dir() else "no such folder"
+        raise InvalidInput(str(folder), problem, "give the folder of `roost sim run`")
+    experiment = Experiment.load(folder / EXPERIMENT)
+    return experiment, runs_of(experiment)
+
+
+def _perform_in_turn(experiment: Experiment, runs: Sequence[Run], folder: Path, progress: Progress) -> None:
+    told = dict.fromkeys(runs, WAITS)
+    for run in runs:
+
+        def tell(share: float, done: int, run: Run = run) -> None:
+            told[run] = share, done
+            progress(told)
+
+        _perform(experiment, run, folder, tell)
 
 
 def finish(folder: Path) -> list[Result]:
@@ -142,13 +153,18 @@ def results_in(folder: Path) -> list[Result]:
     """The finished runs of an experiment, in its order; or the run, if it is the folder of one."""
     if (folder / RUN).exists():
         return [Result.load(folder)]
-    if not (folder / EXPERIMENT).exists():
-        raise InvalidInput(str(folder), "holds no experiment and no run", "give the folder of `roost sim run`")
-    runs = runs_of(Experiment.load(folder / EXPERIMENT))
+    _, runs = _open(folder)
     found = [Result.load(folder / run.folder) for run in runs if (folder / run.folder / RUN).exists()]
     if not found:
-        raise InvalidInput(str(folder), "has no finished run", "go on with `roost sim resume`")
+        raise InvalidInput(str(folder), "has no finished run", f"go on with `roost sim resume {folder}`")
     return found
+
+
+def unfinished(folder: Path) -> int:
+    """How many runs of an experiment are still to be done; of the folder of one run, none."""
+    if (folder / RUN).exists():
+        return 0
+    return sum(not (folder / run.folder / RUN).exists() for run in _open(folder)[1])
 
 
 def side_by_side(folders: Sequence[Path]) -> list[Result]:
@@ -157,17 +173,22 @@ def side_by_side(folders: Sequence[Path]) -> list[Result]:
     together = {(result.name, result.seed) for _, result in results}
     if len(together) == len(results):
         return [result for _, result in results]
-    return [replace(result, name=f"{folder.name}: {result.name}") for folder, result in results]
+    alike = len({folder.name for folder in folders}) < len(folders)
+    return [replace(result, name=f"{folder if alike else folder.name}: {result.name}") for folder, result in results]
 
 
 def _perform(experiment: Experiment, run: Run, folder: Path, progress: Callable[[float, int], None]) -> None:
     """One run, from its checkpoint if it has one."""
     started = time.perf_counter()
+    progress(0.0, 0)
     own, saved = folder / run.folder, folder / run.folder / CHECKPOINT
     own.mkdir(parents=True, exist_ok=True)
     simulation = Simulation(experiment, run.policy, run.seed, *stage(experiment, run.seed), name=run.label)
     if saved.exists():
-        simulation.go_on(saved.read_bytes())
+        try:
+            simulation.go_on(saved.read_bytes())
+        except InvalidInput as error:
+            raise InvalidInput(str(saved), error.problem, "remove it, and the run begins anew") from None
 
     def keep(data: bytes) -> None:
         part = saved.with_suffix(".part")
@@ -176,7 +197,7 @@ def _perform(experiment: Experiment, run: Run, folder: Path, progress: Callable[
 
     settle_memory()
     simulation.timing["prepare_s"] = time.perf_counter() - started
-    result = simulation.run(progress, keep)
+    result = simulation.run(lambda share, done: progress(min(share, NEARLY), done), keep)
     simulation.timing["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     result.save(own)
     saved.unlink(missing_ok=True)
@@ -185,19 +206,23 @@ def _perform(experiment: Experiment, run: Run, folder: Path, progress: Callable[
 
 # ---------------------------------------------------------------------------------------------------------- processes
 
-_shared: SynchronizedArray[float]  # how far each run is
+_shared: SynchronizedArray[float]  # how far each run is: two numbers
 
 
 def _join(shared: SynchronizedArray[float]) -> None:
+    """What a process begins with. An interrupt from the terminal reaches all; the one that started them stops them."""
     global _shared
     _shared = shared
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _perform_apart(experiment: Experiment, run: Run, folder: Path, at: int) -> str:
+def _perform_apart(experiment: Experiment, run: Run, folder: Path, at: int, parent: int) -> str:
     """One run in a process of its own; returns what went wrong, if anything did."""
 
     def tell(share: float, done: int) -> None:
-        _shared[at * NUMBERS], _shared[at * NUMBERS + 1] = share, done
+        if os.getppid() != parent:
+            os._exit(1)  # nobody waits for it, and somebody may have resumed it
+        _shared[2 * at], _shared[2 * at + 1] = share, done
 
     try:
         _perform(experiment, run, folder, tell)
@@ -210,17 +235,24 @@ def _perform_together(
     experiment: Experiment, runs: Sequence[Run], folder: Path, progress: Progress, workers: int
 ) -> None:
     context = multiprocessing.get_context("spawn")
-    shared: SynchronizedArray[float] = context.Array("d", NUMBERS * len(runs))
+    shared: SynchronizedArray[float] = context.Array("d", WAITS * len(runs))
     with ProcessPoolExecutor(workers, context, _join, (shared,)) as pool:
-        futures: list[Future[str]] = [
-            pool.submit(_perform_apart, experiment, run, folder, at) for at, run in enumerate(runs)
-        ]
+        jobs = [pool.submit(_perform_apart, experiment, run, folder, at, os.getpid()) for at, run in enumerate(runs)]
         try:
-            while wait(futures, LOOK_SECONDS).not_done:
-                progress({run: (shared[i * NUMBERS], int(shared[i * NUMBERS + 1])) for i, run in enumerate(runs)})
+            going = True
+            while going:
+                going = bool(wait(jobs, LOOK_SECONDS).not_done)
+                progress({run: (shared[2 * at], int(shared[2 * at + 1])) for at, run in enumerate(runs)})
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()  # each goes on from its checkpoint
             raise
-    for run, future in zip(runs, futures, strict=True):
-        if problem := future.result():
+    for run, job in zip(runs, jobs, strict=True):
+        try:
+            problem = job.result()
+        except BrokenProcessPool:
+            remedy = f"perhaps memory is short: go on with `roost sim resume {folder} --processes 1`"
+            raise InvalidInput(f"run {run.folder}", "its process ended", remedy) from None
+        if problem:
             raise InvalidInput(f"run {run.folder}", problem)

@@ -24,7 +24,7 @@ import numpy as np
 from roost.agent.agent import Agent, AgentMemory
 from roost.agent.courier import Group
 from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetMachine
-from roost.model.errors import InvalidInput, InvariantBroken, Outdated, UnknownName
+from roost.model.errors import InvalidInput, InvariantBroken, Outdated
 from roost.model.random_state import restore, state_of
 from roost.model.request import VM, Request
 from roost.model.rows import MachineState
@@ -87,6 +87,7 @@ class Simulation:
         witness: Witness | None = None,
     ) -> None:
         """`name`: what the result is to be called, instead of the policy. `witness`: sees every answer, in order."""
+        experiment.check(workload, zone)
         self.name = name or policy
         self._witness = witness
         self.experiment, self.policy, self.seed, self.zone = experiment, policy, seed, zone
@@ -96,12 +97,7 @@ class Simulation:
         self._arrival = workload.arrival / experiment.speed
         self._lifetime = workload.lifetime / experiment.speed
         self._type = np.array([zone.vm_type_index.get(t.name, -1) for t in workload.types])[workload.type]
-        self._until = workload.span / experiment.speed
-        if experiment.until is not None:
-            self._until = seconds(experiment.until, "until")
-        self._warm_up = seconds(experiment.warm_up, "warm_up")
-        if self._warm_up >= self._until:
-            raise InvalidInput("warm_up", "leaves nothing of the run", "make it shorter")
+        self._until, self._warm_up = experiment.ends(workload), seconds(experiment.warm_up, "warm_up")
         self._every = seconds(experiment.sample, "sample") if experiment.sample else max(60.0, self._until / 500)
         self._latency = experiment.latencies
         self._faults = experiment.faults
@@ -196,8 +192,6 @@ class Simulation:
         machines = len(self.zone.machines)
         if share:
             return sorted(self._random.choice(machines, max(1, round(share * machines)), replace=False).tolist())
-        if cluster not in self.zone.cluster_names:
-            raise UnknownName("faults.maintenance.cluster", "cluster", cluster, self.zone.cluster_names)
         row = self.zone.clusters[self.zone.cluster_names.index(cluster)]
         return list(range(int(row["first"]), int(row["first"] + row["machines"])))
 
