@@ -58,13 +58,13 @@ class View:
     def place(self, machine: int, shape: Shape) -> None:
         """Put a VM of this shape on a machine."""
         before = int(self.journal[0])
-        self.kernel.place(*self.rows, machine, shape.record, 1)
+        self.kernel.place(*self.rows, machine, shape.row, 1)
         self._note(before, ("remove", machine, shape))
 
     def remove(self, machine: int, shape: Shape) -> None:
         """Take a VM of this shape off a machine."""
         before = int(self.journal[0])
-        self.kernel.place(*self.rows, machine, shape.record, -1)
+        self.kernel.place(*self.rows, machine, shape.row, -1)
         self._note(before, ("place", machine, shape))
 
     def set_state(self, machine: int, state: MachineState) -> None:
@@ -91,7 +91,7 @@ class View:
         """Make a change; returns the one that undoes it."""
         if what in ("place", "remove"):
             sign = 1 if what == "place" else -1
-            self.kernel.place(*self.rows, row, value.record, sign)
+            self.kernel.place(*self.rows, row, value.row, sign)
             return "remove" if what == "place" else "place", row, value
         if what == "quarantine":
             old: int = bool(self.clusters[row]["quarantined"])
