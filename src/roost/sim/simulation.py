@@ -286,6 +286,10 @@ class Simulation:
                 return
             started = time.perf_counter() if self._latency.measured else 0.0
             agent.step()
+            counters = agent.counters
+            if counters.commits != worker.commits:
+                self.tracker.committed(now, counters.commits - worker.commits, counters.conflicts - worker.conflicts)
+                worker.commits, worker.conflicts = counters.commits, counters.conflicts
             if (group := courier.sent) is None:
                 break
             courier.sent = None
@@ -296,10 +300,6 @@ class Simulation:
                 continue
             worker.busy_until = now + took
             self._at_time(now + took + self._latency.commit_s / 2, COMMIT, (worker, group))
-        counters = agent.counters
-        if counters.commits != worker.commits:
-            self.tracker.committed(now, counters.commits - worker.commits, counters.conflicts - worker.conflicts)
-            worker.commits, worker.conflicts = counters.commits, counters.conflicts
         if (due := courier.next_look(news=agent.needs_news)) < NEVER:
             self._wake(worker, due)
 
