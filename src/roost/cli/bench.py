@@ -94,6 +94,28 @@ def restart(
         console().print(_rows("start and catch-up", results))
 
 
+@app.command("sim")
+def simulator(
+    repeats: Annotated[int, typer.Option(help="Measurements of each kind; their median is shown.", min=1)] = 3,
+    output: Output = Form.TABLE,
+) -> None:
+    """How fast the simulator is, on one core: the built-in trace, placements a second, and a best fit of 40,000 VMs.
+
+    \b
+      roost bench sim                            takes about three minutes
+      roost bench sim --repeats 1 -o json
+    """
+    from roost.bench.sim import bench_sim
+
+    with progress("simulator") as report:
+        result = bench_sim(repeats, report)
+    if output is Form.JSON:
+        print_json(result)
+        return
+    console().print(_rows("simulations", result["rows"]))
+    console().print(_listing("where the time goes (shares, by a profiler)", result["where_the_time_goes"]))
+
+
 @app.command()
 def service(
     machines: Annotated[int, typer.Option(help="Size of the zone.", min=1_000)] = 20_000,

@@ -34,7 +34,7 @@ from roost.sim.simulation import Simulation
 from roost.traces.generate import WorkloadShape, generate, rate_for
 from roost.traces.sources import find_workload
 from roost.traces.workload import Workload
-from roost.wiring import find_policy, find_zone, settle_memory
+from roost.wiring import find_policy, find_zone
 
 EXPERIMENT, CHECKPOINT, REPORT = "experiment.yaml", "checkpoint.bin", "report.html"
 LOOK_SECONDS = 0.2  # between two looks at how far the runs are
@@ -195,7 +195,6 @@ def _perform(experiment: Experiment, run: Run, folder: Path, progress: Callable[
         part.write_bytes(data)
         part.replace(saved)
 
-    settle_memory()
     simulation.timing["prepare_s"] = time.perf_counter() - started
     result = simulation.run(lambda share, done: progress(min(share, NEARLY), done), keep)
     simulation.timing["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -9,9 +9,12 @@ Everything is by seed, and nothing by the clock on the wall, unless decisions ar
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -48,6 +51,7 @@ Witness = Callable[[Operation, Answer], None]
 # What happens, in the order in which it does at one moment; arrivals come after departures, a sample after both.
 LEAVE, COMMIT, LOOK, FAIL, REPAIR, DRAIN, RESUME, SWITCH, ARRIVE, SAMPLE = range(10)
 STANDING, HEALING = -1, -2  # in place of the number of a request
+RARELY = (20_000, 10, 2_000)  # collections of garbage, by generation
 NOTHING_CACHED = CacheUse(0, 0, 0)
 READY, DOWN, DRAINING = (int(MachineState[name]) for name in ("READY", "DOWN", "DRAINING"))
 REPORT_EVERY = 2_000  # operations
@@ -200,14 +204,15 @@ class Simulation:
     def run(self, progress: Progress | None = None, checkpoint: Callable[[bytes], None] | None = None) -> Result:
         """To the end. `checkpoint` is given, now and then, what `resumed` can go on from."""
         self._started = time.perf_counter() - self.timing.get("run_s", 0.0)
-        if self._next == 0 and not self.operations and self.experiment.fill:
-            self._fill()
-        self._loop(progress, checkpoint)
+        with _little_garbage():
+            if self._next == 0 and not self.operations and self.experiment.fill:
+                self._fill()
+            self._loop(progress, checkpoint)
         self.timing["run_s"] = time.perf_counter() - self._started
         return self._result()
 
     def _loop(self, progress: Progress | None, checkpoint: Callable[[bytes], None] | None) -> None:
-        events, arrival, until, clock = self._events, self._arrival.tolist(), self._until, self.clock
+        events, arrival, until, clock = self._events, array("d", self._arrival.tobytes()), self._until, self.clock
         reported = 0
         while True:
             soonest = events[0][0] if events else NEVER
@@ -284,6 +289,10 @@ class Simulation:
             if worker.busy_until > now:
                 self._wake(worker, worker.busy_until)
                 return
+            if agent.full and not courier.due:
+                if (answer := courier.next_look(news=False)) < NEVER:
+                    self._wake(worker, answer)
+                return  # it waits for the store's answer
             started = time.perf_counter() if self._latency.measured else 0.0
             agent.step()
             counters = agent.counters
@@ -674,6 +683,20 @@ class Simulation:
 def _seen(witness: Witness, operation: Operation, done: Callable[[Answer], None], answer: Answer) -> None:
     witness(operation, answer)
     done(answer)
+
+
+@contextmanager
+def _little_garbage() -> Iterator[None]:
+    """A run makes millions of values and hardly a cycle: let Python look for these rarely, not among what is old."""
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*RARELY)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 def _share_recheck(workers: Sequence[Worker]) -> None:

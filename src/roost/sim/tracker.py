@@ -43,13 +43,15 @@ class Totals(NamedTuple):
     busy: int  # machines that do
     vms: int
 
-    def plus(self, other: Totals, sign: int = 1) -> Totals:
-        """Together with others."""
-        return Totals(*(mine + sign * theirs for mine, theirs in zip(self, other, strict=True)))
-
-    def less(self, other: Totals) -> Totals:
-        """Without others."""
-        return self.plus(other, -1)
+    def moved(self, before: Totals, after: Totals) -> Totals:
+        """When some of the machines add up to something else."""
+        return Totals(
+            self.used + after.used - before.used,
+            self.stranded + after.stranded - before.stranded,
+            self.cores_in_use + after.cores_in_use - before.cores_in_use,
+            self.busy + after.busy - before.busy,
+            self.vms + after.vms - before.vms,
+        )
 
 
 class Tracker:
@@ -173,7 +175,7 @@ class Tracker:
         """Bring the machines up to date, and what is stranded on those that changed."""
         machines, what = (np.frombuffer(each, np.int32) if each else np.empty(0, np.int32) for each in self._moved)
         signs, types = np.sign(what).astype(np.int64), np.abs(what) - 1
-        changed = np.unique(machines)
+        changed = np.unique(machines).astype(np.int64)
         before = self._sum(changed)
         np.add.at(self._used, machines, signs[:, None] * self._demand[types, self._generation[machines]])
         np.add.at(self._vms, machines, signs)
@@ -185,7 +187,7 @@ class Tracker:
             fits[here] = np.all(free[here, None, :] >= smallest[None], axis=2).any(axis=1)
         useless = ~fits & (self._vms[changed] > 0)
         self._stranded[changed] = np.where(useless[:, None], free, 0)
-        self._total = self._total.less(before).plus(self._sum(changed))
+        self._total = self._total.moved(before, self._sum(changed))
 
     def _sum(self, machines: NDArray[np.int64]) -> Totals:
         """Over some machines."""
