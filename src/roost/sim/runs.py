@@ -118,7 +118,7 @@ def perform(folder: Path, progress: Progress, processes: int = 0) -> list[Result
     if workers == 1:
         _perform_in_turn(experiment, left, folder, progress)
     elif left:
-        _perform_together(experiment, left, folder, progress, workers)
+        _perform_together(left, folder, progress, workers)
     return finish(folder)
 
 
@@ -215,8 +215,11 @@ def _join(shared: SynchronizedArray[float]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _perform_apart(experiment: Experiment, run: Run, folder: Path, at: int, parent: int) -> str:
-    """One run in a process of its own; returns what went wrong, if anything did."""
+def _perform_apart(run: Run, folder: Path, at: int, parent: int) -> str:
+    """One run in a process of its own; returns what went wrong, if anything did.
+
+    The experiment is read anew: one that was sent here would no longer know which of its values are defaults.
+    """
 
     def tell(share: float, done: int) -> None:
         if os.getppid() != parent:
@@ -224,19 +227,17 @@ def _perform_apart(experiment: Experiment, run: Run, folder: Path, at: int, pare
         _shared[2 * at], _shared[2 * at + 1] = share, done
 
     try:
-        _perform(experiment, run, folder, tell)
+        _perform(Experiment.load(folder / EXPERIMENT), run, folder, tell)
     except RoostError as error:
         return str(error)
     return ""
 
 
-def _perform_together(
-    experiment: Experiment, runs: Sequence[Run], folder: Path, progress: Progress, workers: int
-) -> None:
+def _perform_together(runs: Sequence[Run], folder: Path, progress: Progress, workers: int) -> None:
     context = multiprocessing.get_context("spawn")
     shared: SynchronizedArray[float] = context.Array("d", WAITS * len(runs))
     with ProcessPoolExecutor(workers, context, _join, (shared,)) as pool:
-        jobs = [pool.submit(_perform_apart, experiment, run, folder, at, os.getpid()) for at, run in enumerate(runs)]
+        jobs = [pool.submit(_perform_apart, run, folder, at, os.getpid()) for at, run in enumerate(runs)]
         try:
             going = True
             while going:
