@@ -206,10 +206,10 @@ def _write(results: Sequence[Result], folders: Sequence[Path], to: Path, title: 
     from roost.sim.report import report as page
     from roost.sim.runs import unfinished
 
-    with errors().status("Drawing the report"):
-        text = page(results, title)
     try:
-        to.write_text(text, encoding="utf-8")
+        to.touch()  # before it is drawn, which takes a while
+        with errors().status("Drawing the report"):
+            to.write_text(page(results, title), encoding="utf-8")
     except OSError as error:
         raise InvalidInput(str(to), f"cannot be written: {error.strerror}", "choose another file with --to") from None
     _show(results, output)
@@ -261,7 +261,7 @@ def _progress() -> Iterator[Callable[[Mapping[Run, tuple[float, int]]], None]]:
             if share < 0 or run in finished:
                 continue
             if run not in tasks:
-                tasks[run] = bars.add_task(run.folder, total=1.0, rate="preparing")
+                tasks[run] = bars.add_task(run.folder, total=1.0, rate="preparing", begun=None)
             task = next(task for task in bars.tasks if task.id == tasks[run])
             if share == 1:
                 finished.add(run)
@@ -269,8 +269,10 @@ def _progress() -> Iterator[Callable[[Mapping[Run, tuple[float, int]]], None]]:
                 text = f"{run.folder}: finished, {done:,} operations ({len(finished)} of {len(runs)})"
                 out.print(text, markup=False, highlight=False, soft_wrap=True)
             elif done:
-                rate = f"{done / task.elapsed:,.0f} operations/s" if task.elapsed else ""
-                bars.update(task.id, completed=share, rate=rate)
+                now = task.elapsed or 0.0
+                before, since = begun = task.fields["begun"] or (done, now)  # it may have been resumed
+                rate = f"{(done - before) / (now - since):,.0f} operations/s" if now > since else ""
+                bars.update(task.id, completed=share, rate=rate, begun=begun)
 
     with bars:
         yield show
