@@ -44,6 +44,8 @@ class Replay:
         generations = [generation.name for generation in TINY.generations]
         numbers = zone.machines["generation"].tolist()
         self.generation = {name: generations[numbers[i]] for i, name in enumerate(zone.machine_names)}
+        workload = watched.simulation.workload
+        self.kinds = {workload.types[t].name for t in workload.type.tolist()}
         self.asked = [
             Answered(seen.at, len(seen.operation.request.vms), STATUS[seen.answer.status], seen.answer.retries)
             for seen in watched.answers
@@ -93,14 +95,9 @@ class Replay:
         """No VM type that is asked for fits any more."""
         for kind in KINDS:
             demand = DEMAND[kind].get(generation)
-            if kind in self._kinds and demand and demand[0] <= free[0] and demand[1] <= free[1]:
+            if kind in self.kinds and demand and demand[0] <= free[0] and demand[1] <= free[1]:
                 return False
         return True
-
-    @property
-    def _kinds(self) -> set[str]:
-        workload = self.watched.simulation.workload
-        return {workload.types[t].name for t in workload.type.tolist()}
 
     def timeline(self) -> list[dict[str, float]]:
         """A row for each sample."""

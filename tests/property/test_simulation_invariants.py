@@ -72,7 +72,7 @@ faults = st.builds(
 )
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(50))
 @given(
     asks=asked(),
     zone=st.sampled_from([(1, 0), (2, 0), (2, 2), (3, 1)]),
