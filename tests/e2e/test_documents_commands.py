@@ -40,11 +40,13 @@ PAGES = (
     "docs/policies.md",
     "docs/operate.md",
     "docs/workloads.md",
+    "docs/simulate.md",
     "docs/how-to/run-workers.md",
 )
 NOT_RUN = {
     "README.md": ["it takes a minute, and tests of its own run it", "it is a file of Roost", "it installs"],
     "docs/operate.md": ["needs root", "needs systemd"],
+    "docs/simulate.md": ["it takes a minute"],
 }
 ELSEWHERE = {"docs/how-to/add-a-rule.md"}  # test_how_to_add_a_rule.py
 PROGRAMS = ("curl", "openssl", "sqlite3")  # that pages use and that may be missing

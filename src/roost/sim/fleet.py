@@ -10,6 +10,7 @@ from roost.model.errors import InvalidInput
 from roost.model.synthetic import MACHINES_PER_RACK, UPDATE_DOMAINS
 from roost.model.zone import DEFAULT_BANDS, DEFAULT_RESOURCES, Generation, MachineGroup, VMType, Zone
 from roost.sim.experiment import Experiment, Fleet, seconds
+from roost.traces.offering import offer_types
 from roost.traces.workload import ANY, Workload
 from roost.wiring import find_zone
 
@@ -23,8 +24,7 @@ def zone_for(experiment: Experiment, workload: Workload) -> Zone:
     if experiment.fleet is not None:
         return _fleet_zone(experiment.fleet, workload, seconds(experiment.warm_up, "warm_up") * experiment.speed)
     zone = find_zone(experiment.zone)
-    for t in np.unique(workload.type).tolist():
-        zone.vm_type(workload.types[t].name, f"workload {workload.name}: VM type")
+    offer_types(zone, workload)
     return zone
 
 
