@@ -17,6 +17,8 @@ import yaml
 from typer.main import get_command
 
 from roost.cli.main import app, main
+from roost.cli.sim import Options
+from roost.cli.sim import _experiment as experiment_of
 from roost.sim.measures import BY_NAME
 from roost.sim.runs import side_by_side
 from tests.e2e.serving import PATIENCE, ROOST
@@ -153,6 +155,12 @@ def test_options_overrule_the_file(sim: Command, here: Path) -> None:
     assert given["workload"] == {"days": 0.02, "requests_per_day": 10_000.0}
 
 
+def test_without_a_file_an_experiment_is_called_after_its_workload() -> None:
+    built_in, own = experiment_of(None, Options()), experiment_of(None, Options(workload="data/week 1.parquet"))
+    assert (built_in.name, built_in.workload, built_in.warm_up) == ("azure-2017", "azure-2017", "12h")
+    assert (own.name, own.workload, own.warm_up) == ("week-1", "data/week 1.parquet", 0.0)
+
+
 def test_what_is_interrupted_says_how_to_go_on_and_goes_on_to_the_same_result(here: Path, sim: Command) -> None:
     process = subprocess.Popen(
         [ROOST, "sim", "run", "tiny.yaml", "--to", "broken", "--processes", "2"],
@@ -184,6 +192,7 @@ def test_single_runs_are_compared(sim: Command, here: Path) -> None:
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert (lines[0].split()[:3], lines[-1]) == (["measure", "default", "dense"], "report: comparison.html")
+    assert "of one seed each: differences may be chance" in out
     assert "Two &amp; two" in (here / "comparison.html").read_text()
 
 

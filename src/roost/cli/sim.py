@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -180,6 +181,8 @@ def _experiment(file: Path | None, options: Options) -> Experiment:
         given["policies"] = given.pop("policy")
     if not file and {"until", "speed", "workload"} & given.keys():
         del data["warm_up"]  # it suits the whole of the built-in trace only
+    if not file and "workload" in given:
+        data["name"] = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(given["workload"]).stem).strip("._-") or "simulation"
     try:
         return msgspec.convert(data | given, Experiment)
     except msgspec.ValidationError as error:
@@ -235,6 +238,8 @@ def _show(results: Sequence[Result], output: Form) -> None:
             say(f"\nzero throughout: {', '.join(rest)}".replace("vms", "VMs"))
         if any(e and e.margin for row in told for e in row.estimates):
             say(f"±: where the mean lies, with {CONFIDENCE:.0%} confidence; unclear: it may be chance")
+        elif len(table.variants) > 1:
+            say("\nof one seed each: differences may be chance, which --seeds 5 would tell")
     if any(not result.facts["repeatable"] for result in results):
         advise("decisions took as long as they really took here: these figures differ from run to run")
 
