@@ -418,7 +418,7 @@ class Simulation:
                 guest = self._guests[number]
                 self.tracker.moved(guest.machine, guest.type, -1)
             done(numbers)
-        elif answer.code == Outdated.code:  # the agent knew of an earlier VM of that name
+        elif answer.status == "conflicts" or answer.code == Outdated.code:  # it knew of an earlier VM of that name
             self._workers[self._answering].courier.hurry()
             self._take_off(numbers, done)
         else:
