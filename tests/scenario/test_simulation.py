@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from roost.agent.operation import PlaceVMs
+from roost.agent.operation import PlaceVMs, ReleaseVMs
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.rows import MachineState
 from roost.sim.experiment import Agents, Experiment, Faults, Latency, Maintenance, PolicyChange
@@ -184,14 +184,16 @@ def test_a_vm_that_stays_no_time_is_gone_at_once() -> None:
 
 
 def test_an_agent_that_knows_an_earlier_vm_of_the_same_name_looks_again() -> None:
-    # Both VMs are called t/0. The agent that has to take off the second has heard of the first only.
-    asks = [ask(0, "small", tenant="x"), ask(1, "small", stay=1, tenant="t"), ask(2.5, "small", stay=1, tenant="t")]
-    for others in range(4):
-        more = [ask(3.2, "small") for _ in range(others)]
-        what: dict[str, Any] = {"latency": Latency(feed_ms=60_000, commit_ms=10), "agents": Agents(count=2, top=1)}
-        made = simulation([*asks, *more], machines(0, 3), until=200, **what)
-        assert column(made.run(), "vms")[-1] == 1 + others
-        check_invariants(made.store)
+    # Several VMs in turn are called t/0, and news take a minute: whoever is to take off one knows another.
+    kinds = ("small", "wide", "wide", "wide")
+    asks = [ask(0.5 * i, kind, stay=0.6, tenant="t") for i, kind in enumerate(kinds)]
+    latency = Latency(feed_ms=60_000, commit_ms=400)
+    watched = Watched.of(simulation(asks, machines(0, 2), until=300, latency=latency, **MESH))
+    released = [seen.answer.status for seen in watched.answers if isinstance(seen.operation, ReleaseVMs)]
+    assert released.count("done") == 4
+    assert "conflicts" in released
+    assert column(watched.tables, "vms")[-1] == 0
+    assert not watched.simulation.store.load().vms
 
 
 # -------------------------------------------------------------------------------------------------------------- faults
