@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roost.agent.operation import PlaceVMs, ReleaseVMs
+from roost.agent.operation import PlaceVMs
 from roost.model.zone import Zone
-from roost.store.contract import Conflict, Decline, Place, Release, SetCondition
+from roost.store.contract import Committed, Conflict, Decline, Place, Release, SetCondition
 from tests.property.zones import TINY
 from tests.scenario.simulated import KINDS, Watched
 
@@ -57,9 +57,6 @@ class Replay:
             for proposal, outcome in zip(commit.proposals, commit.outcomes, strict=True)
             if isinstance(proposal, Place) and isinstance(outcome, Conflict)
         ]
-        self.released = {
-            p.key: p.released for commit in watched.commits for p in commit.proposals if isinstance(p, Release)
-        }
         self.tried = [
             commit.at + self.half for commit in watched.commits for p in commit.proposals if isinstance(p, Place)
         ]
@@ -67,19 +64,19 @@ class Replay:
     # ----------------------------------------------------------------------------------------------- at a moment
 
     def running(self, until: float) -> list[tuple[str, str, str]]:
-        """The name, type and machine of each VM, by what was answered until then.
-
-        Who has been answered may be told of a VM later than another one of its name, in its place, is.
-        """
+        """The name, type and machine of each VM, by what was committed until then."""
         found: list[tuple[str, str, str]] = []
-        for seen in self.watched.answers:
-            if seen.at > until or not seen.answer.ok:
+        for commit in self.watched.commits:
+            if commit.at > until:
                 continue
-            if isinstance(seen.operation, PlaceVMs):
-                found += [(each.vm, each.type, each.machine) for each in seen.answer.placements]
-            elif isinstance(seen.operation, ReleaseVMs):
-                for gone in self.released[seen.answer.key]:
-                    found.remove((gone.vm, gone.spec.type, gone.machine))
+            for proposal, outcome in zip(commit.proposals, commit.outcomes, strict=True):
+                if not isinstance(outcome, Committed):
+                    continue
+                if isinstance(proposal, Place):
+                    found += [(each.vm, each.spec.type, each.machine) for each in proposal.placed]
+                elif isinstance(proposal, Release):
+                    for gone in proposal.released:
+                        found.remove((gone.vm, gone.spec.type, gone.machine))
         return found
 
     def used(self, vms: Sequence[tuple[str, str, str]], machine: str) -> list[int]:

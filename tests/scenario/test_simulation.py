@@ -172,9 +172,9 @@ def test_vms_of_one_request_leave_each_at_its_own_time() -> None:
 
 
 def test_a_lifetime_begins_with_the_answer() -> None:
-    # Answered at 3, so it leaves at 5; that is committed a second later, and known another second later.
+    # Committed at 2 and answered at 3, so it leaves at 5; that is committed a second later.
     result = run([ask(1, "small", stay=2)], machines(1), until=9, latency=SLOW_COMMIT)
-    assert column(result, "vms") == [0, 0, 0, 1, 1, 1, 1, 0, 0, 0]
+    assert column(result, "vms") == [0, 0, 1, 1, 1, 1, 0, 0, 0, 0]
 
 
 def test_a_vm_that_stays_no_time_is_gone_at_once() -> None:
@@ -230,10 +230,10 @@ def test_a_vm_that_was_lost_takes_no_later_one_of_its_name_along() -> None:
 @pytest.mark.parametrize(
     ("stay", "healed", "vms"),
     [
-        # The machine fails at 5; that the VM is off it is known at 9, since the failure itself is told first.
-        (4.0, 0, [0, 0] + [1] * 7 + [0] * 12),  # its time is over at 6, before it is asked for again
-        (8.0, 1, [0, 0] + [1] * 7 + [0] * 2 + [1] * 2 + [0] * 8),  # at 10, before it runs again at 11: it leaves by 13
-        (NEVER, 1, [0, 0] + [1] * 7 + [0] * 2 + [1] * 10),
+        # The machine fails at 5, and the VM is off it at 8, since the failure itself is told first; that is known at 9.
+        (4.0, 0, [0] + [1] * 7 + [0] * 13),  # its time is over at 6, before it is asked for again
+        (8.0, 1, [0] + [1] * 7 + [0] * 2 + [1] * 2 + [0] * 9),  # at 10, before it is known at 11 to run: it leaves by 12
+        (NEVER, 1, [0] + [1] * 7 + [0] * 2 + [1] * 11),
     ],
 )
 def test_a_vm_whose_time_is_over_while_it_has_no_machine_does_not_come_back_for_long(

@@ -70,7 +70,6 @@ class Guest:
     tenant: str
     request: int  # or STANDING
     vm: VM
-    type: int  # in the zone
     machine: int
     moving: bool = False  # it is being taken off its machine, and then perhaps put on another
     over: bool = False  # its time
@@ -344,7 +343,13 @@ class Simulation:
         now, half = self.clock.now, self._latency.commit_s / 2
         outcomes = group.commit(self.store)
         worker.in_flight -= len(group.proposals)
-        self._log.extend(now)
+        index, types, moved = self.zone.machine_index, self.zone.vm_type_index, self.tracker.moved
+        for row in self._log.extend(now):
+            for entry in row.entries:
+                for each in entry.placed:
+                    moved(index[each.machine], types[each.spec.type], 1)
+                for each in entry.released:
+                    moved(index[each.machine], types[each.spec.type], -1)
         worker.courier.bring(now + half, group, outcomes, self._latency.commit_s)
         if half or worker.busy_until > now:
             self._wake(worker, max(now + half, worker.busy_until))
@@ -374,14 +379,13 @@ class Simulation:
 
     def _settle(self, number: int, request: Request, answer: Answer, lifetimes: Sequence[float]) -> None:
         """VMs run; they will leave when their time is over, together with those whose time is over then, too."""
-        index, types, tracker, guests = self.zone.machine_index, self.zone.vm_type_index, self.tracker, self._guests
+        index, guests = self.zone.machine_index, self._guests
         leaving: dict[float, list[int]] = {}
         lost = []
         for placement, vm, lifetime in zip(answer.placements, request.vms, lifetimes, strict=True):
-            machine, kind = index[placement.machine], types[vm.type]
-            tracker.moved(machine, kind, 1)
+            machine = index[placement.machine]
             self._number = own = self._number + 1
-            guests[own] = Guest(placement.vm, request.tenant, number, vm, kind, machine)
+            guests[own] = Guest(placement.vm, request.tenant, number, vm, machine)
             if lifetime in leaving:
                 leaving[lifetime].append(own)
             elif lifetime < NEVER:
@@ -414,9 +418,6 @@ class Simulation:
 
     def _taken_off(self, numbers: Sequence[int], done: Callable[[Sequence[int]], None], answer: Answer) -> None:
         if answer.ok:
-            for number in numbers:
-                guest = self._guests[number]
-                self.tracker.moved(guest.machine, guest.type, -1)
             done(numbers)
         elif answer.status == "conflicts" or answer.code == Outdated.code:  # it knew of an earlier VM of that name
             self._workers[self._answering].courier.hurry()
@@ -551,7 +552,6 @@ class Simulation:
             guest = self._guests[number]
             guest.name, guest.machine = placement.vm, self.zone.machine_index[placement.machine]
             guest.moving = False
-            self.tracker.moved(guest.machine, guest.type, 1)
             self.tracker.healed += self._warm
             if guest.over:
                 over.append(number)
@@ -625,9 +625,8 @@ class Simulation:
         self._events = [tuple(event) for event in saved.events]
         heapify(self._events)
         wishes = {(kind, priority): VM(kind, priority=priority) for _, _, kind, priority, _ in saved.guests}
-        index = self.zone.vm_type_index
         self._guests = {
-            number: Guest(name, tenant, request, wishes[kind, priority], index[kind], machine)
+            number: Guest(name, tenant, request, wishes[kind, priority], machine)
             for (number, name), (tenant, request, kind, priority, machine) in zip(
                 saved.names.items(), saved.guests, strict=True
             )

@@ -36,11 +36,13 @@ class FeedLog:
         """The number that the next row will have."""
         return self.start + len(self._rows)
 
-    def extend(self, now: float) -> None:
+    def extend(self, now: float) -> Sequence[FeedRow]:
         """Take in what was committed just now."""
-        for row in self._store.changes(self._revision).rows:
+        rows = self._store.changes(self._revision).rows
+        for row in rows:
             self._rows.append((now, row))
             self._revision = row.last
+        return rows
 
     def read(self, start: int, now: float, late: float, told: float) -> list[FeedRow]:
         """Rows from a number on that get somewhere so late, and are there by now; or were committed until `told`."""
