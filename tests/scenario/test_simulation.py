@@ -232,7 +232,7 @@ def test_a_vm_that_was_lost_takes_no_later_one_of_its_name_along() -> None:
     [
         # The machine fails at 5, and the VM is off it at 8, since the failure itself is told first; that is known at 9.
         (4.0, 0, [0] + [1] * 7 + [0] * 13),  # its time is over at 6, before it is asked for again
-        (8.0, 1, [0] + [1] * 7 + [0] * 2 + [1] * 2 + [0] * 9),  # at 10, before it is known at 11 to run: it leaves by 12
+        (8.0, 1, [0] + [1] * 7 + [0] * 2 + [1] * 2 + [0] * 9),  # at 10, before it is known to run at 11
         (NEVER, 1, [0] + [1] * 7 + [0] * 2 + [1] * 11),
     ],
 )
