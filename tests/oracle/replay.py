@@ -206,7 +206,8 @@ class Replay:
             sums = minutes.setdefault(int(each["time_s"] // 60), [0, 0])
             sums[0] += each["conflicts"]
             sums[1] += each["retries"]
-        hits, misses = (sum(row[name] for row in rows) for name in ("cache_hits", "cache_misses"))
+        counting = rows if self.warm_up == 0 else rows[1:]  # the first counts what came since a row before the warm-up
+        hits, misses = (sum(row[name] for row in counting) for name in ("cache_hits", "cache_misses"))
         conflicts = sum(each["conflicts"] for each in bins)
         tried = sum(at // self.bin * self.bin >= self.warm_up for at in self.tried if at >= 0)
         queued, took = ([each[name] for each in own] for name in ("queued_s", "latency_s"))
@@ -222,6 +223,7 @@ class Replay:
             "fulfilment": ratio(sum(each["vms"] for each in placed), sum(each["vms"] for each in own)),
             "declined": sum(each["status"] == "declined" for each in own),
             "gave_up": sum(each["status"] == "gave_up" for each in own),
+            "invalid": sum(each["status"] == "invalid" for each in own),
             "vms_placed": sum(each["vms"] for each in placed),
             "throughput": ratio(sum(each["vms_placed"] for each in bins), self.until - first),
             "peak_throughput": ratio(max(each["vms_placed"] for each in bins), self.bin) if bins else None,
@@ -235,7 +237,7 @@ class Replay:
             "latency_p50": rank(took, 50),
             "latency_p99": rank(took, 99),
             "cache_hit_ratio": ratio(hits, hits + misses),
-            "updates_per_decision": ratio(sum(row["updated"] for row in rows), hits + misses),
+            "updates_per_decision": ratio(sum(row["updated"] for row in counting), hits + misses),
             **{f"stranded_{name}": mean([row[f"stranded_{name}"] for row in rows]) for name in RESOURCES},
         }
 

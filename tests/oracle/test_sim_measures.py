@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 from roost.sim.experiment import Agents, Latency
 from roost.sim.measures import MEASURES, RATES, REQUESTS, TIMELINE, measure_of
 from roost.sim.result import Result
+from roost.traces.workload import WorkloadType
 from tests.oracle.replay import Replay
 from tests.property.effort import examples
-from tests.scenario.simulated import KINDS, Ask, Watched, ask, column, fails, machines, rows, run, simulation
+from tests.scenario.simulated import KINDS, Ask, Watched, ask, column, fails, machines, rows, run, simulation, workload
 
 # ------------------------------------------------------------------------------------------------------------- by hand
 
@@ -78,6 +80,7 @@ def test_every_measure_is_as_worked_out() -> None:
         "fulfilment": 3 / 4,
         "declined": 1,
         "gave_up": 0,
+        "invalid": 0,
         "vms_placed": 3,
         "throughput": 3 / 4,  # in 4 s
         "peak_throughput": 3 / 60,
@@ -157,6 +160,23 @@ def test_what_precedes_the_warm_up_counts_in_no_measure() -> None:
     assert column(result, "arrivals", "rates") == [2, 3]
     wanted = {"requests": 3, "acceptance": 0, "fulfilment": 0, "declined": 3, "vms_placed": 0, "throughput": 0}
     assert {name: result.summary[name] for name in wanted} == wanted
+
+
+def test_decisions_of_before_the_warm_up_count_in_no_measure_of_caches() -> None:
+    # The sample at 60 tells what happened since 30: a first small, which is a miss. After it there are hits only.
+    asks = [ask(at, "small") for at in (40, 70, 100)]
+    result = run(asks, machines(2), until=120, warm_up=60, sample=30)
+    assert column(result, "warm") == [0, 0, 1, 1, 1]
+    assert column(result, "cache_misses") == [0, 0, 1, 0, 0]
+    assert column(result, "cache_hits") == [0, 0, 0, 1, 1]
+    assert result.summary["cache_hit_ratio"] == 1
+
+
+def test_requests_that_make_no_sense_are_neither_placed_nor_declined() -> None:
+    asks = workload([ask(0, "small"), ask(1, "whole")])
+    strange = replace(asks, types=[*asks.types[:-1], WorkloadType("no-such", {})])
+    summary = run(strange, machines(2), until=2).summary
+    assert [summary[name] for name in ("requests", "acceptance", "declined", "gave_up", "invalid")] == [2, 0.5, 0, 0, 1]
 
 
 def test_faults_before_the_warm_up_count_in_no_measure() -> None:

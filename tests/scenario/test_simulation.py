@@ -352,6 +352,15 @@ def test_a_zone_can_be_filled_before_the_beginning() -> None:
     assert column(result, "vms_placed", "rates") == [3]
 
 
+def test_agents_that_fill_a_zone_know_of_each_other_however_late_news_are_afterwards() -> None:
+    asks = [ask(i, "wide", stay=100) for i in range(1, 4)]
+    what: dict[str, Any] = {"until": 5, "fill": 1.0, "agents": Agents(count=3, top=1)}
+    late = run(asks, machines(8), latency=Latency(feed_ms=500), **what)
+    assert column(late, "conflicts")[0] == column(late, "gave_up")[0] == 0
+    assert column(late, "vms")[0] == 16
+    assert column(late, "used_cores")[0] == column(run(asks, machines(8), **what), "used_cores")[0]
+
+
 def test_vms_that_filled_the_zone_leave_in_time() -> None:
     asks = [ask(i, "small", stay=20) for i in range(1, 4)]
     result = run(asks, machines(4), until=60, fill=0.5)

@@ -28,6 +28,7 @@ MEASURES = (
     Measure("fulfilment", "share", "higher", "VMs that were placed, of those asked for: the capacity-fulfilment rate"),
     Measure("declined", "requests", "lower", "requests for which no machine was found"),
     Measure("gave_up", "requests", "lower", "requests that lost too many races"),
+    Measure("invalid", "requests", "lower", "requests that make no sense to the zone or the policy"),
     Measure("vms_placed", "VMs", "", "VMs that were placed"),
     Measure("throughput", "VMs/s", "", "VMs placed in a second of virtual time; mean"),
     Measure("peak_throughput", "VMs/s", "higher", "the same in the busiest bin of the rates"),

@@ -450,6 +450,8 @@ class Simulation:
         lifetimes = (standing.lifetime / self.experiment.speed).tolist()
         latency, self._latency = self._latency, Latency()
         self.clock.now = BEFORE
+        for worker in self._workers:
+            worker.courier.hurry()  # nor do news take any
         for number in range(standing.requests):
             request = standing.request(number)
             self._ask(request, partial(self._standing, request, [lifetimes[number] - BEFORE]))

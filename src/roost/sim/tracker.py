@@ -287,7 +287,8 @@ def summarise(
     conflicts = _total(rates["conflicts"])
     lasted = until - float(rates["time_s"][0]) if len(rates) else 0.0  # the last bin may be cut short
     minutes = rates.group_by((pl.col("time_s") // 60).alias("minute")).agg(pl.col("conflicts", "retries").sum())
-    hits, misses = _total(timeline["cache_hits"]), _total(timeline["cache_misses"])
+    counting = timeline[1:] if warm_up > 0 else timeline  # what the first of them counts began before
+    hits, misses = _total(counting["cache_hits"]), _total(counting["cache_misses"])
     stranded = [name for name in timeline.columns if name.startswith("stranded_")]
     return {
         "density": _mean(timeline["density"]),
@@ -302,6 +303,7 @@ def summarise(
         "fulfilment": _ratio(vms, asked),
         "declined": int((requests["status"] == "declined").sum()),
         "gave_up": int((requests["status"] == "gave_up").sum()),
+        "invalid": int((requests["status"] == "invalid").sum()),
         "vms_placed": vms,
         "throughput": _ratio(_total(rates["vms_placed"]), lasted),
         "peak_throughput": _ratio(_number(rates["vms_placed"].max()), bin_seconds),
@@ -315,7 +317,7 @@ def summarise(
         "latency_p50": _rank(requests["latency_s"], 0.5),
         "latency_p99": _rank(requests["latency_s"], 0.99),
         "cache_hit_ratio": _ratio(hits, hits + misses),
-        "updates_per_decision": _ratio(_total(timeline["updated"]), hits + misses),
+        "updates_per_decision": _ratio(_total(counting["updated"]), hits + misses),
         **dict(zip(("machine_failures", "vms_displaced", "vms_healed"), faults, strict=True)),
     }
 
