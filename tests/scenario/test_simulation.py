@@ -433,3 +433,10 @@ def test_an_experiment_that_makes_no_sense_is_refused(what: dict[str, Any], prob
 def test_a_warm_up_that_leaves_nothing_is_refused(warm_up: float | str) -> None:
     with pytest.raises(InvalidInput, match="warm_up"):
         simulation([ask(1, "small")], machines(1), until=10, warm_up=warm_up)
+
+
+def test_a_priority_that_the_zone_does_not_know_is_refused() -> None:
+    asks = workload([ask(0, "small"), ask(1, "small", priority="low")])
+    strange = replace(asks, priorities=["gold" if band == "low" else band for band in asks.priorities])
+    with pytest.raises(UnknownName, match=r"workload by-hand: priority.*gold"):
+        simulation(strange, machines(1), until=2)

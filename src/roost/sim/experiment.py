@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
 
 from roost.agent.agent import AgentSettings
 from roost.model.errors import InvalidInput, UnknownName
@@ -213,6 +214,9 @@ class Experiment(_Spec, frozen=True):
             raise InvalidInput("until", "the workload is over at once", "say how long the run is to be")
         if warm_up >= ends:
             raise InvalidInput("warm_up", f"is {span(warm_up)}, the run is over after {span(ends)}", "make it shorter")
+        for band in (workload.priorities[i] for i in np.unique(workload.priority).tolist()):
+            if band and band not in zone.bands:
+                raise UnknownName(f"workload {workload.name}: priority", "priority band", band, zone.bands)
         for maintenance in self.faults.maintenance:
             if maintenance.cluster and maintenance.cluster not in zone.cluster_names:
                 raise UnknownName("faults.maintenance.cluster", "cluster", maintenance.cluster, zone.cluster_names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from roost.model.synthetic import MACHINES_PER_RACK, UPDATE_DOMAINS
 from roost.model.zone import DEFAULT_BANDS, DEFAULT_RESOURCES, Generation, MachineGroup, VMType, Zone
 from roost.sim.experiment import Experiment, Fleet, seconds
 from roost.traces.offering import offer_types
+from roost.traces.standing import mean_share_left
 from roost.traces.workload import ANY, Workload
 from roost.wiring import find_zone
 
@@ -22,18 +24,18 @@ ANYTHING = "fleet"  # the generation of machines whose VM types take the same ev
 def zone_for(experiment: Experiment, workload: Workload) -> Zone:
     """The zone of an experiment; every VM type of the workload is known there."""
     if experiment.fleet is not None:
-        return _fleet_zone(experiment.fleet, workload, seconds(experiment.warm_up, "warm_up") * experiment.speed)
+        machines = experiment.fleet.machines or _machines_for(experiment.fleet, experiment, workload)
+        return _fleet_zone(experiment.fleet, machines, workload)
     zone = find_zone(experiment.zone)
     offer_types(zone, workload)
     return zone
 
 
-def _fleet_zone(fleet: Fleet, workload: Workload, warm_up: float) -> Zone:
+def _fleet_zone(fleet: Fleet, machines: int, workload: Workload) -> Zone:
     """Equal machines in racks and clusters; of several generations, as many of each, if VM types differ by them."""
     unknown = [r for r in workload.resources if r not in {known.name for known in DEFAULT_RESOURCES}]
     if unknown:
         raise InvalidInput("fleet", f"has no {unknown[0]}, which the workload asks for", "give a zone file")
-    machines = fleet.machines or _machines_for(fleet, workload, warm_up)
     generations = _generations(fleet, workload)
     per_generation = np.array_split(np.arange(machines), len(generations))
     groups: list[MachineGroup] = []
@@ -73,22 +75,33 @@ def _vm_type(workload: Workload, number: int, generations: list[Generation]) -> 
         if all(a <= c for a, c in zip(amounts, generation.capacity, strict=True)):
             demand[generation.name] = amounts
     if not demand:
-        raise InvalidInput("fleet", f"no machine is large enough for a {kind.name}", "give larger machines")
+        sizes = " or ".join(_size(workload, units) for units in kind.demand.values())
+        raise InvalidInput("fleet", f"no machine is large enough for a {kind.name} ({sizes})", "give larger machines")
     return VMType(kind.name, "", demand)
 
 
-def _machines_for(fleet: Fleet, workload: Workload, warm_up: float) -> int:
-    """As many as have the utilisation, on the average after the warm-up, if everything is placed."""
+def _size(workload: Workload, units: Sequence[float]) -> str:
+    return ", ".join(f"{name} {amount:g}" for name, amount in zip(workload.resources, units, strict=True) if amount)
+
+
+def _machines_for(fleet: Fleet, experiment: Experiment, workload: Workload) -> int:
+    """As many as have the utilisation, on the average from the warm-up to the end, if everything is placed."""
     assert fleet.utilisation is not None
-    used = mean_in_use(workload, "cores", warm_up)
-    return max(1, math.ceil(used / fleet.utilisation / fleet.cores))
-
-
-def mean_in_use(workload: Workload, resource: str, since: float = 0.0) -> float:
-    """What VMs take of a resource on the average over time, from a moment to the last arrival."""
-    until = workload.span
+    since = seconds(experiment.warm_up, "warm_up") * experiment.speed
+    until = experiment.ends(workload) * experiment.speed
     if until <= since:
         raise InvalidInput("warm_up", "leaves nothing of the workload", "make it shorter")
+    wanted = fleet.utilisation
+    if experiment.fill:
+        wanted -= experiment.fill * mean_share_left(workload, since, until)
+    if wanted <= 0:
+        problem = "is less than what fills the zone takes by itself"
+        raise InvalidInput("fleet.utilisation", problem, "fill it less, or ask for more")
+    return max(1, math.ceil(mean_in_use(workload, "cores", since, until) / wanted / fleet.cores))
+
+
+def mean_in_use(workload: Workload, resource: str, since: float, until: float) -> float:
+    """What VMs take of a resource on the average over time, from one moment to another."""
     start = workload.arrival_of_vms
     present = np.minimum(start + workload.lifetime, until) - np.maximum(start, since)
     return float((workload.amounts(resource) * np.maximum(present, 0.0)).sum() / (until - since))

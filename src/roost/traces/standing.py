@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from roost.model.errors import InvalidInput
 from roost.traces.names import Numbered
 from roost.traces.workload import Workload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 STAYS_FOR_SPANS = 4  # a VM that stays counts as one that runs four times as long as the workload
 
@@ -17,7 +22,7 @@ def standing_population(workload: Workload, cores: float, seed: int) -> Workload
     The longer a VM runs, the likelier it is found, at a uniformly random moment of its lifetime; what is left of that
     is its lifetime here. Each is a tenant of its own, without constraints.
     """
-    runs = np.minimum(workload.lifetime, STAYS_FOR_SPANS * (workload.span or 1.0))
+    runs = _runs(workload)
     reached, amounts = np.cumsum(runs), workload.amounts("cores")
     mean = float(amounts @ runs) / float(reached[-1]) if len(runs) and reached[-1] > 0 else 0.0
     if not cores >= 0:
@@ -44,3 +49,19 @@ def standing_population(workload: Workload, cores: float, seed: int) -> Workload
         priorities=workload.priorities,
         source=workload.source,
     )
+
+
+def mean_share_left(workload: Workload, since: float, until: float) -> float:
+    """Of the cores that such VMs take at the beginning, the share that they still take, on average over some time.
+
+    A VM that runs for L is found with a chance that grows with L, and is still there after x with the chance 1 - x/L.
+    """
+    runs, cores = _runs(workload), workload.amounts("cores")
+    low, high = np.minimum(since, runs), np.minimum(until, runs)
+    left = (high - low) * runs - (high**2 - low**2) / 2
+    return float(cores @ left) / (float(cores @ runs) * (until - since))
+
+
+def _runs(workload: Workload) -> NDArray[np.float64]:
+    """How long each VM runs."""
+    return np.minimum(workload.lifetime, STAYS_FOR_SPANS * (workload.span or 1.0))
