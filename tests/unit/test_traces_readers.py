@@ -207,6 +207,10 @@ def test_packing_files_that_are_damaged_are_refused(tmp_path: Path) -> None:
         database.execute("CREATE TABLE vm (vmId, tenantId)")
     database.close()
     assert "has no table vmType" in refused(read_azure_packing, path)
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE vmType (name, cores)")
+    database.close()
+    assert "trace.sqlite: table vmType: has no column vmTypeId, machineId" in refused(read_azure_packing, path)
 
 
 # -------------------------------------------------------------------------------------------------------------- Huawei

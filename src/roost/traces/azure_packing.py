@@ -71,15 +71,14 @@ def _table(database: sqlite3.Connection, path: Path, name: str, columns: tuple[s
     found = [row[1] for row in database.execute(f"PRAGMA table_info({name})")]
     if not found:
         raise InvalidInput(str(path), f"has no table {name}", "needed are vm and vmType")
-    here = [column for column in columns if column in found]
-    cursor = database.execute(f"SELECT {', '.join(here)} FROM {name} ORDER BY rowid")
-    cells: list[list[pl.Series]] = [[] for _ in here]
+    check_columns(f"{path}: table {name}", found, columns)
+    cursor = database.execute(f"SELECT {', '.join(columns)} FROM {name} ORDER BY rowid")
+    cells: list[list[pl.Series]] = [[] for _ in columns]
     while rows := cursor.fetchmany(CHUNK):
         for column, values in zip(cells, zip(*rows, strict=True), strict=True):
             column.append(pl.Series(values, strict=False))
-    frame = pl.DataFrame({column: _joined(parts) for column, parts in zip(here, cells, strict=True)})
+    frame = pl.DataFrame({column: _joined(parts) for column, parts in zip(columns, cells, strict=True)})
     table = Table(path, frame, np.arange(1, frame.height + 1), mark=f": {name} row ", skip=skip)
-    check_columns(table, columns)
     if not len(table):
         raise InvalidInput(str(path), f"the table {name} is empty")
     return table

@@ -35,7 +35,7 @@ def read_azure_v1(path: Path, how: Reading = AS_IT_IS, name: str = "") -> Worklo
     table = read_table(path, COLUMNS, DURATIONS, skip=how.skip)
     lasts = any(column in table.frame.columns for column in DURATIONS)
     if lasts:
-        check_columns(table, (*COLUMNS, *DURATIONS))
+        check_columns(str(path), table.frame.columns, (*COLUMNS, *DURATIONS))
     _check(table, lasts)
     request = table.groups("batch_id", "arrival_s")
     bins = table.floats("arrival_s") - table.floats("arrival_s").min()

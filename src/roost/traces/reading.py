@@ -189,7 +189,7 @@ def read_table(
         raise InvalidInput(str(path), "is no table", f"use a file that ends in {', '.join(SUFFIXES)}")
     data = _bytes(path)
     table = _parquet(path, data, skip) if path.name.endswith(PARQUET) else _csv(path, data, skip)
-    check_columns(table, required)
+    check_columns(str(path), table.frame.columns, required)
     known = [*required, *optional]
     if strict and (strange := [column for column in table.frame.columns if column not in known]):
         raise UnknownName(str(path), "column", strange[0], known)
@@ -215,11 +215,10 @@ def write_table(frame: pl.DataFrame, path: Path) -> None:
         raise InvalidInput(str(path), f"cannot be written: {error.strerror}") from None
 
 
-def check_columns(table: Table, required: Sequence[str]) -> None:
-    """The table has these columns."""
-    if missing := [column for column in required if column not in table.frame.columns]:
-        problem = f"has no column {', '.join(missing)}"
-        raise InvalidInput(str(table.path), problem, f"needed are {', '.join(required)}")
+def check_columns(where: str, found: Sequence[str], required: Sequence[str]) -> None:
+    """All that are required are found."""
+    if missing := [column for column in required if column not in found]:
+        raise InvalidInput(where, f"has no column {', '.join(missing)}", f"needed are {', '.join(required)}")
 
 
 def need_polars() -> None:
