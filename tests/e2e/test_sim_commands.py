@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -112,6 +113,7 @@ def test_a_run_shows_key_figures_on_stdout_and_a_line_for_each_run_on_stderr(fin
     assert lines[0].split() == ["measure", "default", "dense", "against", "default"]
     assert any(line.startswith("Density ") and "±" in line for line in lines)
     assert any(line.startswith("Requests ") and "the same" in line for line in lines)
+    assert re.match(r"simulated: .* on [0-9,]+ machines", lines[-2])
     assert lines[-1] == "report: results/report.html"
     assert sorted(line.partition(":")[0] for line in err.splitlines()) == sorted(RUNS)
     assert all(f"({number} of 4)" in err for number in (1, 2, 3, 4))

@@ -23,8 +23,8 @@ def test_a_trace_is_imported_converted_and_described(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "own.csv: 3 requests, 3 VMs, 55 s" in done.stdout
     assert "source: Huawei-East-1" in done.stderr
-    done = roost("convert", "own.csv", "--to", "part.parquet", "--start", "1", "--first", "1", folder=tmp_path)
-    assert "part.parquet: 1 requests, 1 VMs" in done.stdout, done.stderr
+    done = roost("convert", "own.csv", "--to", "part.parquet", "--start", "1s", "--first", "1", folder=tmp_path)
+    assert "part.parquet: 1 request, 1 VM, 1 s" in done.stdout, done.stderr
     seen = json.loads(roost("describe", "part.parquet", "-o", "json", folder=tmp_path).stdout)
     assert (seen["vms"], seen["cores"], seen["stay"]) == (1, {"8": 1.0}, 1.0)
     shown = roost("describe", "own.csv", folder=tmp_path).stdout
@@ -38,9 +38,9 @@ def test_wrong_rows_end_with_exit_code_2_or_are_counted(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "east.csv:6: vmid: is deleted but never created: 7; a VM leaves after it came" in done.stderr
     done = roost("describe", "huawei-east:east.csv", "--skip-bad-rows", folder=tmp_path)
-    assert "1 rows: vmid is deleted but never created" in done.stdout, done.stderr
+    assert "1 row: vmid is deleted but never created" in done.stdout, done.stderr
     done = roost("import", "--from", "huawei-east", "east.csv", "--to", "a.csv", "--skip-bad-rows", folder=tmp_path)
-    assert "left out 1 rows: vmid is deleted but never created" in done.stderr
+    assert "left out 1 row: vmid is deleted but never created" in done.stderr
 
 
 def test_the_sample_is_described() -> None:
@@ -62,7 +62,14 @@ def test_a_list_of_nodes_becomes_a_zone_file_and_its_machines(tmp_path: Path) ->
         (("describe", "azure-2016"), "no workload is called 'azure-2016'; did you mean azure-2017"),
         (("describe", "nowhere.csv"), "nowhere.csv: no such file"),
         (("convert", "azure-2017", "--to", "a.xlsx"), "a.xlsx: says not what to write; let it end in .csv"),
-        (("convert", "huawei-east:east.csv", "--start", "1e9", "--to", "a.csv"), "has no request from 1,000,000,000 s"),
+        (
+            ("convert", "huawei-east:east.csv", "--start", "1000000000", "--to", "a.csv"),
+            "has no request from 1,000,000,000 s",
+        ),
+        (
+            ("convert", "azure-2017", "--start", "tomorrow", "--to", "a.csv"),
+            "--start: is 'tomorrow'; write seconds, or such",
+        ),
     ],
 )
 def test_a_mistake_ends_with_a_sentence_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:

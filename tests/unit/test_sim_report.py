@@ -122,21 +122,20 @@ def test_every_figure_of_the_summary_is_on_the_page(runs: list[Result], page: st
 
 def test_the_first_lines_tell_what_was_run_and_what_came_out(page: str) -> None:
     text = Page(page).text
-    assert text.startswith(
-        "Three policies Three policies default , dense and spread were each given 2,000 requests for"
-    )
-    assert "from azure-2017 over 48 hours on 3,000 machines of 144,000 cores in all, with 3 seeds." in text
+    assert text.startswith("Three policies Three policies default , dense and spread each answered 2,000 requests for")
+    where = "azure-2017 over 48 hours on 3,000 machines of 48 cores and 384 GiB (144,000 cores in all)"
+    assert f"from {where} with 3 seeds." in text
     assert "dense against default: better in density ( +2.2" in text
     assert "Azure Public Dataset V1, Microsoft, CC-BY 4.0" in text
     assert "roost sim run azure.yaml" in text
-    assert "Each of the 9 runs took, on the average: load 0.4 seconds, run 33.4 seconds" in text
+    assert "Each of the 9 runs took, on the average: reading the workload 0.4 seconds, simulating 33.4 seconds" in text
     assert "policies:\n- default\n- dense" in page  # the experiment, as it is written
 
 
 def test_one_run_has_no_comparison_and_no_interval() -> None:
     page = report([made_up(days=2, requests=2_000)])
     text = Page(page).text
-    assert text.startswith("azure azure default was given 2,000 requests")
+    assert text.startswith("azure azure default answered 2,000 requests")
     assert "of the VMs asked for were placed" in text
     assert "With one seed nobody knows" in text
     assert "±" not in text
@@ -149,6 +148,40 @@ def test_two_variants_with_one_seed_are_not_judged(runs: list[Result]) -> None:
     text = Page(headline(pair, summary_table(pair))).text
     assert "with too few seeds to tell it from chance" in text
     assert not re.search(r"\b(better|worse) in", text)
+
+
+def test_what_takes_no_time_is_not_said_to_be_quick(runs: list[Result]) -> None:
+    timeless = dict.fromkeys(("latency_mean", "latency_p99", "queueing_p99", "declined"), 0.0)
+    pair = [replace(run, summary={**run.summary, **timeless}) for run in (runs[0], runs[3])]
+    key = Page(report(pair)).text.partition("Key figures")[2].partition("Plots")[0]
+    assert "Latency" not in key
+    assert "Declined (requests) 0" in key
+    assert "Decisions took no time in this simulation" in key
+    assert "latency" not in Page(headline(pair, summary_table(pair))).text
+    assert "answered within" not in Page(headline(pair[:1], summary_table(pair[:1]))).text
+    assert "answered within" in Page(headline(runs[:1], summary_table(runs[:1]))).text
+
+
+def test_times_that_are_far_apart_keep_units_of_their_own(runs: list[Result]) -> None:
+    pair = [replace(run, summary={"latency_p99": value}) for run, value in ((runs[0], 27.0), (runs[3], 0.112))]
+    (row,) = summary_table(pair).rows
+    assert row.figures() == ["27.0 s", "112 ms"]
+    assert row.differences()[1] == "−26.9 s (−99.6 %)"  # noqa: RUF001
+    (row,) = summary_table([replace(run, summary={"latency_p99": 0.0}) for run in pair]).rows
+    assert row.figures() == ["0 ms", "0 ms"]
+
+
+def test_requests_without_an_answer_are_told(runs: list[Result]) -> None:
+    behind = with_columns(runs[0], queued=1_321)
+    assert "At the end 1,321 requests had no answer yet" in Page(report([behind])).text
+    assert "no answer yet" not in Page(report([with_columns(runs[0], queued=1)])).text
+
+
+def test_machines_of_different_sizes_have_no_size_in_common(runs: list[Result]) -> None:
+    other = replace(runs[3], experiment={**runs[3].experiment, "fleet": {"machines": 3_000}})
+    assert "on 3,000 machines (144,000 cores in all)" in Page(report([runs[0], other])).text
+    alone = Page(report([other])).text
+    assert "on 3,000 machines of 16 cores and 128 GiB" in alone
 
 
 def test_hostile_names_are_only_text() -> None:
@@ -175,6 +208,15 @@ def test_only_plots_with_something_to_show_are_drawn(page: str, runs: list[Resul
     assert without.count("<figure>") == 6
     assert "Not drawn, as there is nothing to show: conflicts and retries and caches." in Page(without).text
     assert "turned away" not in without  # a caption tells of what is drawn
+    all_placed = with_columns(runs[0], declined=0, gave_up=0, requests=7, placed=7)
+    assert "nothing to show: acceptance and declines." in Page(report([all_placed])).text
+
+
+def test_every_resource_that_is_used_is_drawn(runs: list[Result]) -> None:
+    used = replace(runs[0], timeline=runs[0].timeline.with_columns(used_cores=0.5, used_memory=0.25))
+    drawn, _ = plots([used])
+    assert "Memory in use: of all memory." in drawn[0].caption
+    assert "Cores in use" not in drawn[0].caption
 
 
 def test_plots_stay_small_however_long_the_run() -> None:

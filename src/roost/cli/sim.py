@@ -45,9 +45,9 @@ class Options:
     name: Annotated[str | None, _about(WHAT, "What to call the experiment.")] = None
     workload: Annotated[str | None, _about(WHAT, "azure-2017 (built in), or a file; see `roost workload`.")] = None
     zone: Annotated[str | None, _about(WHAT, "A zone file, or synthetic:SIZE; else a fleet that suits.")] = None
-    machines: Annotated[int | None, _about(WHAT, "Of a fleet.", min=1)] = None
+    machines: Annotated[int | None, _about(WHAT, "Of a fleet; 3000 unless said.", min=1)] = None
     utilisation: Annotated[
-        float | None, _about(WHAT, "Instead: size the fleet to this mean utilisation, as 0.8.", min=0, max=1)
+        float | None, _about(WHAT, "Instead: as many as the whole workload fills to this, on average.", min=0, max=1)
     ] = None
     cores: Annotated[float | None, _about(WHAT, "Of a machine of the fleet; 16 unless said.", min=0)] = None
     memory: Annotated[float | None, _about(WHAT, "GiB of a machine of the fleet; 128 unless said.", min=0)] = None
@@ -201,7 +201,7 @@ def _perform(folder: Path, processes: int, output: Form) -> None:
         raise
     _show(results, output)
     if output is Form.TABLE:
-        say(f"\nreport: {folder / REPORT}")
+        say(f"report: {folder / REPORT}")
 
 
 def _write(results: Sequence[Result], folders: Sequence[Path], to: Path, title: str, output: Form) -> None:
@@ -217,7 +217,7 @@ def _write(results: Sequence[Result], folders: Sequence[Path], to: Path, title: 
         raise InvalidInput(str(to), f"cannot be written: {error.strerror}", "choose another file with --to") from None
     _show(results, output)
     if output is Form.TABLE:
-        say(f"\nreport: {to}")
+        say(f"report: {to}")
     for folder in folders:
         if left := unfinished(folder):
             advise(f"{folder}: {left} more to be finished; go on with: roost sim resume {folder}")
@@ -225,21 +225,25 @@ def _write(results: Sequence[Result], folders: Sequence[Path], to: Path, title: 
 
 def _show(results: Sequence[Result], output: Form) -> None:
     """The measures, as a table or as JSON. For people, those that have nothing to tell are only named."""
-    from roost.sim.comparison import summary_table
+    from roost.sim.comparison import summary_table, variants
+    from roost.sim.prose import circumstances
     from roost.sim.statistics import CONFIDENCE
 
     table = summary_table(results)
     if output is Form.JSON:
         print_json(table.as_data())
     else:
-        told = [row for row in table.rows if any(e and (e.mean or e.margin) for e in row.estimates)]
+        told = [row for row in table.rows if not row.zero]
         print_table(table.headings(), replace(table, rows=told).cells())
         if rest := [row.measure.name.replace("_", " ") for row in table.rows if row not in told]:
             say(f"\nzero throughout: {', '.join(rest)}".replace("vms", "VMs"))
         if any(e and e.margin for row in told for e in row.estimates):
             say(f"±: where the mean lies, with {CONFIDENCE:.0%} confidence; unclear: it may be chance")
+            if len({tuple(runs) for runs in variants(results).values()}) > 1:
+                say("not all have the same seeds: differences are those of the seeds that both have")
         elif len(table.variants) > 1:
             say("\nof one seed each: differences may be chance, which --seeds 5 would tell")
+        say(f"\nsimulated: {circumstances(results)}")
     if any(not result.facts["repeatable"] for result in results):
         advise("decisions took as long as they really took here: these figures differ from run to run")
 

@@ -77,8 +77,8 @@ def import_(
 def convert(
     source: Source,
     to: Annotated[Path, typer.Option("--to", help="Write it here: .csv, .csv.gz or .parquet.")],
-    start: Annotated[float, typer.Option(help="Requests from this second on; it becomes 0.", min=0.0)] = 0.0,
-    end: Annotated[float | None, typer.Option(help="Requests before this second.", min=0.0)] = None,
+    start: Annotated[str, typer.Option(help="Requests from then on, in seconds or as 1d; it becomes 0.")] = "0",
+    end: Annotated[str | None, typer.Option(help="Requests before then: 36h.")] = None,
     first: Annotated[int | None, typer.Option(help="So many requests, at most.", min=1)] = None,
     types: Types = None,
     seed: Seed = 0,
@@ -88,14 +88,15 @@ def convert(
 
     \b
       roost workload convert trace.csv --to trace.parquet
-      roost workload convert azure-2017 --start 86400 --end 172800 --to second-day.csv.gz
+      roost workload convert azure-2017 --start 1d --end 2d --to second-day.csv.gz
     """
+    from roost.sim.experiment import seconds
     from roost.traces.own_form import check_target
     from roost.traces.window import cut
 
     check_target(to)
-    found = _find(source, types, seed, skip_bad_rows)
-    _write(cut(found, start, float("inf") if end is None else end, first), to)
+    since, until = seconds(start, "--start"), float("inf") if end is None else seconds(end, "--end")
+    _write(cut(_find(source, types, seed, skip_bad_rows), since, until, first), to)
 
 
 @app.command()
@@ -134,7 +135,7 @@ def _write(found: Workload, to: Path) -> None:
     from roost.traces.own_form import write_own_form
 
     written = " and ".join(map(str, write_own_form(found, to)))
-    say(f"{written}: {found.requests:,} requests, {found.vms:,} VMs, {duration(found.span)}")
+    say(f"{written}: {counted(found.requests, 'request')}, {counted(found.vms, 'VM')}, {duration(found.span)}")
     _tell_skipped(found.skipped)
     advise(f"source: {found.source}")
 
@@ -145,13 +146,14 @@ def _import_machines(file: Path, racks: Path | None, to: Path, skip: bool) -> No
     nodes = read_node_list(file, racks, skip=skip)
     write_machines(nodes, to)
     say(zone_file(nodes, to.name))
-    advise(f"{to}: {nodes.machines.height:,} machines of {len(nodes.generations)} generations")
+    machines, kinds = counted(nodes.machines.height, "machine"), counted(len(nodes.generations), "generation")
+    advise(f"{to}: {machines} of {kinds}")
     _tell_skipped(nodes.skipped)
 
 
 def _tell_skipped(skipped: Mapping[str, int]) -> None:
     for reason, count in skipped.items():
-        advise(f"left out {count:,} rows: {reason}")
+        advise(f"left out {counted(count, 'row')}: {reason}")
 
 
 def _show(seen: Description) -> None:
@@ -168,11 +170,11 @@ def _show(seen: Description) -> None:
         "priorities": _percentages(seen.priorities),
         "lifetimes": lifetimes or "none leaves",
         "stay": percentage(seen.stay),
-        "at once, at most": f"{seen.peak_vms:,} VMs"
+        "at once, at most": counted(seen.peak_vms, "VM")
         + ("" if seen.peak_cores is None else f", {seen.peak_cores:,.12g} cores"),
     }
     if seen.skipped:
-        facts["left out"] = ", ".join(f"{count:,} rows: {reason}" for reason, count in seen.skipped.items())
+        facts["left out"] = ", ".join(f"{counted(count, 'row')}: {reason}" for reason, count in seen.skipped.items())
     print_facts(facts)
     say("")
     rows = [(name, percentage(share)) for name, share in list(seen.types.items())[:SHOWN]]
@@ -183,6 +185,11 @@ def _show(seen: Description) -> None:
 
 def _percentages(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{name}: {percentage(share)}" for name, share in shares.items())
+
+
+def counted(number: int, name: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number:,} {name}" + ("" if number == 1 else "s")
 
 
 def percentage(share: float) -> str:

@@ -11,7 +11,7 @@ import typer
 
 from roost.cli.options import flat
 from roost.cli.output import Form, Output, advise, print_facts, print_json, print_table, say
-from roost.cli.workload import Seed, SkipBadRows, Source, Types, duration, percentage
+from roost.cli.workload import Seed, SkipBadRows, Source, Types, counted, duration, percentage
 from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def generate(
         wanted = msgspec.structs.replace(wanted, requests_per_day=rate)
     made = make(wanted, seed, given)
     written = " and ".join(map(str, write_own_form(made, to)))
-    say(f"{written}: {made.requests:,} requests, {made.vms:,} VMs, {duration(made.span)}")
+    say(f"{written}: {counted(made.requests, 'request')}, {counted(made.vms, 'VM')}, {duration(made.span)}")
 
 
 def analyze(
@@ -142,13 +142,13 @@ def _show(seen: Analysis) -> None:
         {
             "workload": seen.name,
             "source": seen.source,
-            "requests": f"{seen.requests:,} for {seen.vms:,} VMs in {duration(seen.span)}",
+            "requests": f"{seen.requests:,} for {counted(seen.vms, 'VM')} in {duration(seen.span)}",
             "reuse distance": f"0 for {percentage(again)} of the VMs, below 5 for {percentage(near)}",
             "VMs of a request": f"1 in {percentage(sizes(1, 1))}, up to 5 in {percentage(sizes(1, 5))}, "
             f"100 or more in {percentage(sizes(100))}; {max(seen.sizes):,} at most",
             "lifetimes": ", ".join(f"{q * 100:g} %: {lasting(s)}" for q, s in seen.lifetime_quantiles.items()),
             "stay": percentage(seen.stays),
-            "busiest second": f"{seen.busiest_seconds.max():,} requests, on day {seen.busiest_day + 1}",
+            "busiest second": f"{counted(seen.busiest_seconds.max(), 'request')}, on day {seen.busiest_day + 1}",
         }
     )
     say("")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roost.model.errors import InvalidInput
-from roost.sim.formats import Scale, scale_of
+from roost.sim.formats import Scale, far_apart, scale_of
 from roost.sim.measures import MEASURES, Measure, measure_of
 from roost.sim.result import Result
 from roost.sim.statistics import Comparison, Estimate, Verdict, compare, estimate
@@ -24,29 +24,35 @@ class Row:
     comparisons: Sequence[Comparison | None]  # the same, with the first variant; None: there is nothing to compare
 
     @property
-    def scale(self) -> Scale:
-        """How its figures are written."""
-        return scale_of(self.measure.unit, [e for e in self.estimates if e])
+    def zero(self) -> bool:
+        """Has it nothing to tell?"""
+        return not any(e and (e.mean or e.margin) for e in self.estimates)
+
+    def scale(self, figure: Estimate) -> Scale:
+        """How a figure is written: like the others of the row, unless they are too far apart."""
+        known = [e for e in self.estimates if e]
+        return scale_of(self.measure.unit, [figure] if far_apart(self.measure.unit, known) else known)
 
     def figures(self) -> list[str]:
         """Of each variant: `87.3 ± 0.4 %`."""
-        return [self.scale.figure(e) if e else NOTHING for e in self.estimates]
+        return [self.scale(e).figure(e) if e else NOTHING for e in self.estimates]
 
     def differences(self) -> list[str]:
         """Of each variant from the first: `+2.1 ± 0.3 points`; empty where there is nothing to compare."""
-        return self._compared(self.scale.difference)
+        return self._compared(Scale.difference)
 
     def changes(self) -> list[str]:
         """The same in brief: `+2.1 points`."""
-        return self._compared(self.scale.change)
+        return self._compared(Scale.change)
 
     def verdicts(self) -> list[str]:
         """On each variant: `better`; empty where there is none."""
         return [str(c.verdict) if c and c.verdict is not Verdict.UNKNOWN else "" for c in self.comparisons]
 
-    def _compared(self, text: Callable[[Estimate, float], str]) -> list[str]:
+    def _compared(self, text: Callable[[Scale, Estimate, float], str]) -> list[str]:
         base = self.estimates[0]
-        return [text(c.difference, base.mean) if c and base else "" for c in self.comparisons]
+        found = (c.difference if c else None for c in self.comparisons)
+        return [text(self.scale(each), each, base.mean) if each and base else "" for each in found]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ TIMES = (
     (math.inf, 1 / 3_600, "h"),
 )
 FINEST = 4  # decimals of a percentage
+FAR = 50  # times so many times apart are written in units of their own
 SPANS = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 
 
@@ -77,6 +78,12 @@ def scale_of(unit: str, estimates: Sequence[Estimate]) -> Scale:
     return Scale(factor, shown, decimals + finer)
 
 
+def far_apart(unit: str, estimates: Sequence[Estimate]) -> bool:
+    """Would the unit of the longest time hide what the others are?"""
+    means = [abs(e.mean) for e in estimates if e.mean]
+    return unit == "s" and bool(means) and max(means) > FAR * min(means)
+
+
 def figure(value: float, unit: str = "") -> str:
     """One figure, alone."""
     estimate = Estimate(value, None, 1)
@@ -101,7 +108,10 @@ def span(seconds: float) -> str:
 
 
 def _relative(share: float) -> str:
-    text = f"{share * 100:+z,.{0 if abs(share) >= 0.1 else 1}f}"
+    """What is left of almost nothing is told from nothing: by 99.6 %, not by 100 %."""
+    left = (1 + share) * 100
+    decimals = min(FINEST, _decimals(left, 1)) if 0 < left < 1 else 0 if abs(share) >= 0.1 else 1
+    text = f"{share * 100:+z,.{decimals}f}"
     return f"{text} %".replace("-", MINUS)
 
 

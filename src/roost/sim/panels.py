@@ -38,12 +38,14 @@ class Line:
     weight: Values | None = None  # how much a row counts where several become one point; all the same if None
     table: str = "timeline"
     share: bool = False
+    dull: float = 0.0  # a line that stays there has nothing to show
     backdrop: Values | None = None  # an area behind the lines, whatever the variant
 
     def shows(self, found: Sequence[Runs]) -> bool:
-        """Is there anything but zeros, and time for it?"""
+        """Is there anything but what is dull, and time for it?"""
         tables = [getattr(run, self.table) for runs in found for run in runs]
-        return any(len(table) > 1 and np.nan_to_num(self.value(table)).any() for table in tables)
+        known = (np.nan_to_num(self.value(table), nan=self.dull) for table in tables if len(table) > 1)
+        return any((values != self.dull).any() for values in known)
 
     def draw(self, axes: Axes, found: Sequence[Runs]) -> None:
         """A line for each variant, with a band about it; the warm-up is shaded."""

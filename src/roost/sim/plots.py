@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roost.plotting import new_figure, styled, svg
-from roost.sim.comparison import variants
+from roost.sim.comparison import label, variants
 from roost.sim.panels import Distribution, Line
 from roost.sim.result import Result
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Values = Callable[[pl.DataFrame], Floats]
 
-NEEDLESS = r"""<metadata>.*?</metadata>|<style.*?</style>|font-family:[^;]*; ?| xmlns(:xlink)?="[^"]*\""""
 WIDTH, HEIGHT = 9.6, 2.7  # inches of a row of panels
 
 
@@ -62,6 +61,7 @@ def sheets(results: Sequence[Result]) -> list[Sheet]:
     """All there can be; which resources the zone has is known from the runs."""
     columns = dict.fromkeys(column for result in results for column in result.timeline.columns)
     stranded = [column for column in columns if column.startswith("stranded_")]
+    others = [column for column in columns if column.startswith("used_") and column != "used_cores"]
     decisions = ("cache_hits", "cache_misses")
     return [
         Sheet(
@@ -74,6 +74,7 @@ def sheets(results: Sequence[Result]) -> list[Sheet]:
                     _column("density"),
                     share=True,
                 ),
+                *(_in_use(column) for column in others),
             ),
         ),
         Sheet(
@@ -101,6 +102,7 @@ def sheets(results: Sequence[Result]) -> list[Sheet]:
                     _ratio("placed", "requests"),
                     _column("requests"),
                     share=True,
+                    dull=1.0,
                 ),
                 Line(
                     "Requests not placed, added up",
@@ -171,6 +173,12 @@ def sheets(results: Sequence[Result]) -> list[Sheet]:
             "Many hits and few updates make quick decisions.",
         ),
     ]
+
+
+def _in_use(column: str) -> Line:
+    """Of a resource that is not cores, for which utilisation stands."""
+    name = column.removeprefix("used_")
+    return Line(f"{label(name)} in use", f"{label(name)} in use: of all {name}.", _column(column), share=True)
 
 
 def _column(*names: str) -> Values:

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from roost.sim.comparison import Row, SummaryTable, label, variants
+from roost.sim.experiment import Fleet
 from roost.sim.formats import figure, span
 from roost.sim.result import Result
 from roost.sim.statistics import Verdict
@@ -15,10 +16,23 @@ from roost.sim.statistics import Verdict
 # What is told of one variant, and which measures of a comparison.
 TOLD = {
     "fulfilment": "{} of the VMs asked for were placed",
+    "utilisation": "{} of all cores were taken on the average",
+    "peak_utilisation": "{} at the peak",
     "density": "machines in use were filled to {} of their cores",
     "empty_machines": "{} machines stood empty on the average",
     "latency_p99": "99 % of the requests were answered within {}",
 }
+NAMES = {  # of facts whose keys do not say enough
+    "requests": "Requests of the workload",
+    "vms": "VMs of the workload",
+    "span_s": "Simulated time",
+    "warm_up_s": "Warm-up",
+    "load_s": "Reading the workload",
+    "prepare_s": "Preparing",
+    "run_s": "Simulating",
+    "peak_mb": "Memory",
+}
+MANY = 0.01  # of the requests: if so many have no answer, it is told
 COMPARED = ("density", "empty_machines", "acceptance", "fulfilment", "conflicts_per_minute_p99", "latency_p99")
 
 
@@ -27,7 +41,7 @@ def headline(results: Sequence[Result], table: SummaryTable) -> str:
     rows = {row.measure.name: row for row in table.rows}
     if len(table.variants) == 1:
         return f'<p class="lead">{_what_was_run(results)} {_outcome(rows)}</p>'
-    shown = [rows[name] for name in COMPARED if name in rows]
+    shown = [rows[name] for name in COMPARED if name in rows and not rows[name].zero]
     items = "\n".join(f"<li>{_against(table.variants, shown, at)}</li>" for at in range(1, len(table.variants)))
     return f'<p class="lead">{_what_was_run(results)}</p>\n<ul>\n{items}\n</ul>'
 
@@ -60,12 +74,12 @@ def value_text(key: str, value: Any) -> str:
         return str(value)
     if key.endswith("_s"):
         return span(value)
-    return figure(float(value))
+    return figure(float(value)) + (" MB" if key.endswith("_mb") else "")
 
 
 def key_text(key: str) -> str:
     """The name of a fact as people write it: its unit stands with the value."""
-    return label(key.removesuffix("_s"))
+    return NAMES.get(key) or label(key.removesuffix("_s"))
 
 
 def in_a_sentence(title: str) -> str:
@@ -79,25 +93,52 @@ def listed(parts: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def circumstances(results: Sequence[Result]) -> str:
+    """`azure-2017 over 3 hours on 3,000 machines of 16 cores and 128 GiB (48,000 cores in all)`; not yet HTML."""
+    workload, lasted, machines, cores = (fact(results, key) for key in ("workload", "span_s", "machines", "cores"))
+    parts = [
+        workload,
+        lasted and f"over {lasted}",
+        machines and f"on {machines} machines{_size(results)}",
+        machines and cores and f"({cores} cores in all)",
+    ]
+    return " ".join(filter(None, parts))
+
+
+def _size(results: Sequence[Result]) -> str:
+    """Of a machine, if all are equal."""
+    usual = Fleet(machines=1)
+    fleets = [result.experiment.get("fleet") or {} for result in results]
+    sizes = {(fleet.get("cores", usual.cores), fleet.get("memory", usual.memory)) for fleet in fleets}
+    if len(sizes) > 1 or not all(fleets):
+        return ""
+    ((cores, memory),) = sizes
+    asked = "stranded_memory" in results[0].timeline.columns  # else machines have none
+    return f" of {cores:g} cores" + (f" and {memory:g} GiB" if asked else "")
+
+
 def _what_was_run(results: Sequence[Result]) -> str:
     found = variants(results)
-    workload, lasted, machines, cores = (
-        escape(fact(results, key)) for key in ("workload", "span_s", "machines", "cores")
-    )
+    where = escape(circumstances(results))
     asked = [result.requests.filter(result.requests["request"] >= 0) for result in results]
     requests, vms = _range([len(each) for each in asked]), _range([int(each["vms"].sum()) for each in asked])
     seeds = sorted(len(runs) for runs in found.values())
     parts = [
         listed(f"<b>{escape(name)}</b>" for name in found),
-        "were each" if len(found) > 1 else "was",
-        f"given {requests} requests for {vms} VMs",
-        workload and f"from {workload}",
-        lasted and f"over {lasted}",
-        machines and f"on {machines} machines",
-        machines and cores and f"of {cores} cores in all{',' if seeds[-1] > 1 else ''}",
+        "each answered" if len(found) > 1 else "answered",
+        f"{requests} requests for {vms} VMs",
+        where and f"from {where}",
         f"with {_range(seeds)} seeds" if seeds[-1] > 1 else "",
     ]
-    return f"{' '.join(filter(None, parts))}."
+    return f"{' '.join(filter(None, parts))}.{_unanswered(results)}"
+
+
+def _unanswered(results: Sequence[Result]) -> str:
+    """An overloaded run looks better than it is: those who wait longest are in none of its latencies."""
+    waiting = [int(result.timeline["queued"][-1]) for result in results if len(result.timeline)]
+    if not waiting or max(waiting) < MANY * max(len(result.requests) for result in results):
+        return ""
+    return f" At the end {_range(waiting)} requests had no answer yet; they are in no figure of requests and latency."
 
 
 def _range(numbers: Sequence[int]) -> str:
@@ -107,7 +148,8 @@ def _range(numbers: Sequence[int]) -> str:
 
 def _outcome(rows: Mapping[str, Row]) -> str:
     """Of a variant that stands alone."""
-    found = {name: _together(row.figures()[0]) for name, row in rows.items() if row.estimates[0]}
+    told = ((name, row) for name, row in rows.items() if not (row.zero and name.startswith("latency")))
+    found = {name: _together(row.figures()[0]) for name, row in told if row.estimates[0]}
     parts = [text.format(found[name]) for name, text in TOLD.items() if name in found]
     return f"{listed(parts)}." if parts else ""
 

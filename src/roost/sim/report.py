@@ -21,16 +21,21 @@ from roost.sim.result import Result
 KEY = (
     "density",
     "utilisation",
+    "peak_utilisation",
     "empty_machines",
     "acceptance",
     "fulfilment",
     "declined",
+    "gave_up",
     "conflicts_per_minute_p99",
     "queueing_p99",
     "latency_p50",
     "latency_p99",
     "cache_hit_ratio",
+    "machine_failures",
+    "vms_displaced",
 )
+GOOD_ZEROS = ("declined",)  # told although nothing happened
 DASHED = {"-": "solid", "--": "dashed", "-.": "dashed", ":": "dotted"}  # Matplotlib's names of lines, and CSS's
 
 
@@ -38,7 +43,8 @@ def report(results: Sequence[Result], title: str = "") -> str:
     """The page. Runs of one name are one variant with several seeds; the others are compared with the first."""
     table = summary_table(results)
     title = title or " / ".join(_names(results))
-    key = [row for row in table.rows if row.measure.name in KEY and any(row.estimates)]
+    told = [row for row in table.rows if not row.zero or row.measure.name in GOOD_ZEROS]
+    key = [row for row in told if row.measure.name in KEY and any(row.estimates)]
     sections = [
         f"<h1>{escape(title)}</h1>",
         headline(results, table),
@@ -100,14 +106,16 @@ def _row(row: Row, *, meanings: bool) -> str:
 
 def _how_to_read(results: Sequence[Result], table: SummaryTable) -> str:
     several = _several_seeds(results)
+    told = any(row.measure.name.startswith("latency") and not row.zero for row in table.rows)
     said = [
-        "The warm-up does not count." if any((result.timeline["warm"] == 0).any() for result in results) else "",
+        "" if told else "Decisions took no time in this simulation, so that nobody waited.",
+        "The warm-up does not count." if _has_warm_up(results) else "",
         "± is the 95 % confidence interval over the seeds (Student's t); where there is none, the seeds do not differ "
         "in the digits shown."
         if several
         else "With one seed nobody knows how much of this is chance; several give intervals.",
-        "Variants are compared seed by seed, and called better or worse if the interval of the difference does not "
-        "hold 0; of twenty such verdicts one may be chance."
+        "Variants are compared seed by seed, on the seeds that both have, and called better or worse if the interval "
+        "of the difference does not hold 0; of twenty such verdicts one may be chance."
         if several and len(table.variants) > 1
         else "",
     ]
@@ -122,7 +130,8 @@ def _plots(results: Sequence[Result], table: SummaryTable) -> list[str]:
     bands = "the lowest to the highest seed" if _several_seeds(results) else "the lowest to the highest value"
     names = "".join(f"<span>{_named(table.variants, at)}</span>" for at in range(len(table.variants)))
     legend = f'<div class="legend">{names}</div>\n' if len(table.variants) > 1 else ""
-    note = f"Lines are means, and the bands about them reach from {bands}. The warm-up is shaded."
+    shaded = " The warm-up is shaded." if _has_warm_up(results) else ""
+    note = f"Lines are means, and the bands about them reach from {bands}.{shaded}"
     lines = ["<h2>Plots</h2>", f'<p class="note">{note}</p>']
     for plot in drawn:
         image = plot.svg.replace("<svg", f'<svg role="img" aria-label="{escape(plot.title)}"', 1)
@@ -140,6 +149,10 @@ def _named(names: Sequence[str], at: int) -> str:
         return escape(names[at])
     shade, dash = colour(at)
     return f'<i class="swatch" style="border-color: {shade}; border-top-style: {DASHED[dash]}"></i>{escape(names[at])}'
+
+
+def _has_warm_up(results: Sequence[Result]) -> bool:
+    return any((result.timeline["warm"] == 0).any() for result in results)
 
 
 def _several_seeds(results: Sequence[Result]) -> bool:
