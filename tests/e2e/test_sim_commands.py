@@ -209,6 +209,17 @@ def test_runs_of_equal_names_are_told_apart(here: Path) -> None:
     assert names[::2] == ["results: default", "results: dense", "other/results: default", "other/results: dense"]
 
 
+def test_a_terminal_that_is_too_narrow_for_differences_shows_the_figures(sim: Command, here: Path) -> None:
+    for name in ("one", "two"):
+        shutil.copytree("results/default-seed1", f"{name}/default-seed1")
+    code, out, err = sim("compare", "results/default-seed1", "one/default-seed1", "two/default-seed1")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert "against" not in lines[0]
+    assert "is told in the report" in out
+    assert (here / "comparison.html").exists()
+
+
 def test_on_a_terminal_there_are_live_bars(sim: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     code, _, err = sim("run", "tiny.yaml", "--to", "live", "--policy", "default", "--processes", "1")

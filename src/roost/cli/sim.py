@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from roost.cli.options import flat
-from roost.cli.output import Form, Output, advise, errors, print_json, print_table, say
+from roost.cli.output import Form, Output, advise, console, errors, print_json, print_table, say
 
 if TYPE_CHECKING:
     from roost.sim.experiment import Experiment
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 SIZES = ("machines", "utilisation")  # of a fleet: one or the other
 BUILT_IN = {"name": "azure-2017", "workload": "azure-2017", "fleet": {"machines": 3_000}, "warm_up": "12h"}
+MANY = 2  # variants; of more, a narrow terminal shows the figures alone
 WHAT, HOW, RUNS = "What is simulated", "How", "Runs"
 app = typer.Typer(help="Simulate a zone: what a workload and a policy would do to it.", no_args_is_help=True)
 
@@ -234,9 +237,21 @@ def _show(results: Sequence[Result], output: Form) -> None:
         print_json(table.as_data())
     else:
         told = [row for row in table.rows if not row.zero]
-        print_table(table.headings(), replace(table, rows=told).cells())
-        if rest := [row.measure.name.replace("_", " ") for row in table.rows if row not in told]:
-            say(f"\nzero throughout: {', '.join(rest)}".replace("vms", "VMs"))
+        shown = replace(table, rows=told)
+        headings, cells = shown.headings(), shown.cells()
+        if narrow := len(table.variants) > MANY and not _fits(headings, cells):
+            headings, cells = ["measure", *table.variants], [[table.label(row), *row.figures()] for row in told]
+        print_table(headings, cells)
+        if narrow:
+            say(f"\nhow they differ from {table.variants[0]} is told in the report, and by a wider terminal")
+        rest = [row for row in table.rows if row.zero]
+        for what, these in (
+            ("zero throughout", [row for row in rest if any(row.estimates)]),
+            ("nothing to measure", [row for row in rest if not any(row.estimates)]),
+        ):
+            if these:
+                names = ", ".join(row.measure.name.replace("_", " ") for row in these).replace("vms", "VMs")
+                say(f"\n{what}: {names}")
         if any(e and e.margin for row in told for e in row.estimates):
             say(f"±: where the mean lies, with {CONFIDENCE:.0%} confidence; unclear: it may be chance")
             if len({tuple(runs) for runs in variants(results).values()}) > 1:
@@ -246,6 +261,13 @@ def _show(results: Sequence[Result], output: Form) -> None:
         say(f"\nsimulated: {circumstances(results)}")
     if any(not result.facts["repeatable"] for result in results):
         advise("decisions took as long as they really took here: these figures differ from run to run")
+
+
+def _fits(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> bool:
+    """Is the terminal, if there is one, wide enough for a table?"""
+    columns = zip(headings, *cells, strict=True)
+    needed = sum(max(map(len, column)) + 2 for column in columns)
+    return needed <= console().width or not (sys.stdout.isatty() or "COLUMNS" in os.environ)
 
 
 @contextmanager
