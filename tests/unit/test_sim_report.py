@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 from roost.sim.comparison import summary_table
-from roost.sim.panels import BINS, LEVELS, binned
+from roost.sim.panels import BINS, LEVELS, Distribution, binned
 from roost.sim.plots import plots
 from roost.sim.prose import headline
 from roost.sim.report import report
@@ -231,6 +231,15 @@ def test_a_run_without_requests_or_samples_enough_is_shown() -> None:
     bare = replace(run, requests=run.requests.clear(), rates=run.rates.clear(), timeline=run.timeline[-1:])
     assert "Not drawn" in Page(report([bare])).text
     assert Page(report([replace(bare, timeline=run.timeline.clear())])).text
+
+
+def test_distributions_are_of_the_requests_that_the_summary_counts() -> None:
+    run = made_up()
+    late = run.requests.filter(pl.col("time_s") >= run.facts["warm_up_s"])
+    panel = Distribution("Latency", "", "latency_s")
+    assert len(panel._seconds(run)) == len(late) < len(run.requests)
+    odd = replace(run, facts={**run.facts, "warm_up_s": run.facts["warm_up_s"] + 100})  # between two samples
+    assert len(panel._seconds(odd)) == len(run.requests.filter(pl.col("time_s") >= odd.facts["warm_up_s"])) < len(late)
 
 
 def test_bins_keep_means_and_extremes() -> None:

@@ -138,9 +138,8 @@ def colour(variant: int) -> tuple[str, str]:
 
 
 def _warm_from(run: Result) -> float:
-    """When the warm-up was over: what came before this sample does not count."""
-    cold = run.timeline["time_s"].to_numpy()[run.timeline["warm"].to_numpy() == 0]
-    return float(cold[-1]) if len(cold) else -np.inf
+    """When the warm-up was over."""
+    return float(run.facts.get("warm_up_s", 0.0))
 
 
 def _curve(

@@ -214,8 +214,9 @@ def _rate(name: str, seconds: float) -> Values:
 
 
 def _turned_away(table: pl.DataFrame) -> Floats:
-    """Since the warm-up."""
-    return np.cumsum(_column("declined", "gave_up")(table) * _column("warm")(table))
+    """Since the first sample after the warm-up: what that counts itself came before."""
+    turned_away, warm = _column("declined", "gave_up")(table), _column("warm")(table)
+    return np.cumsum(turned_away * np.concatenate((warm[:1], warm[:-1])))
 
 
 # ------------------------------------------------------------------------------------------------------------- drawing
