@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from roost.agent.operation import PlaceVMs, ReleaseVMs
@@ -381,6 +382,12 @@ def test_a_run_ends_at_the_last_arrival_unless_told_otherwise() -> None:
     assert (column(early, "time_s")[-1], len(rows(early))) == (3, 4)
     assert column(run(asks, machines(2), until=8), "time_s")[-1] == 8
     assert column(run(asks, machines(2), speed=5), "time_s") == [0, 1]
+
+
+def test_the_last_sample_is_at_the_end_whatever_its_rounding() -> None:
+    for until in np.random.default_rng(1).uniform(4e4, 3e6, 12).tolist():
+        times = column(run([ask(0, "small")], machines(1), until=until, sample=None), "time_s")
+        assert (len(times), times[-1]) == (501, until)
 
 
 def test_requests_that_have_no_answer_at_the_end_are_queued() -> None:

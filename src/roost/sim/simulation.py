@@ -58,6 +58,7 @@ REPORT_EVERY = 2_000  # operations
 TRIM_EVERY = 5_000  # operations, between two times that the store forgets
 PLACED, DECLINED, GAVE_UP, INVALID = range(4)
 STATUS = {"done": PLACED, "declined": DECLINED, "conflicts": GAVE_UP, "invalid": INVALID, "unavailable": INVALID}
+ROUNDING = 1e-9  # samples: what rounding may take from the last one, which is at the end
 STANDING_CHUNK = 128  # VMs that are asked for at once to fill a zone
 BEFORE = -1.0  # the time at which that is
 
@@ -176,8 +177,8 @@ class Simulation:
         return workers
 
     def _schedule_beginning(self) -> None:
-        for k in range(int(self._until / self._every) + 1):
-            self._at_time(k * self._every, SAMPLE)
+        for k in range(int(self._until / self._every + ROUNDING) + 1):
+            self._at_time(min(k * self._every, self._until), SAMPLE)
         if self._mtbf:
             self._at_time(self._until_next_failure(), FAIL)
         for maintenance in self._faults.maintenance:
