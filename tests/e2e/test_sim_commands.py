@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -161,6 +161,15 @@ def test_without_a_file_an_experiment_is_called_after_its_workload() -> None:
     built_in, own = experiment_of(None, Options()), experiment_of(None, Options(workload="data/week 1.parquet"))
     assert (built_in.name, built_in.workload, built_in.warm_up) == ("azure-2017", "azure-2017", "12h")
     assert (own.name, own.workload, own.warm_up) == ("week-1", "data/week 1.parquet", 0.0)
+    assert experiment_of(None, Options(workload="week.csv.gz")).name == "week"
+
+
+def test_every_size_of_a_machine_can_be_said_without_a_file() -> None:
+    sizes: dict[str, Any] = {"cores": 96.0, "memory": 800.0, "disk": 10_000.0, "ssd": 8_000.0, "nic": 100.0}
+    fleet = experiment_of(None, Options(**sizes)).fleet
+    assert fleet is not None
+    assert {name: getattr(fleet, name) for name in sizes} == sizes
+    assert fleet.machines == 3_000
 
 
 def test_what_is_interrupted_says_how_to_go_on_and_goes_on_to_the_same_result(here: Path, sim: Command) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from roost.sim.runs import Run
 
 SIZES = ("machines", "utilisation")  # of a fleet: one or the other
+FLEET = (*SIZES, "cores", "memory", "disk", "ssd", "nic")
 BUILT_IN = {"name": "azure-2017", "workload": "azure-2017", "fleet": {"machines": 3_000}, "warm_up": "12h"}
 MANY = 2  # variants; of more, a narrow terminal shows the figures alone
 WHAT, HOW, RUNS = "What is simulated", "How", "Runs"
@@ -50,10 +51,13 @@ class Options:
     zone: Annotated[str | None, _about(WHAT, "A zone file, or synthetic:SIZE; else a fleet that suits.")] = None
     machines: Annotated[int | None, _about(WHAT, "Of a fleet; 3000 unless said.", min=1)] = None
     utilisation: Annotated[
-        float | None, _about(WHAT, "Instead: as many as the whole workload fills to this, on average.", min=0, max=1)
+        float | None, _about(WHAT, "Instead: as many as are used to this share on average, as 0.8.", min=0, max=1)
     ] = None
     cores: Annotated[float | None, _about(WHAT, "Of a machine of the fleet; 16 unless said.", min=0)] = None
     memory: Annotated[float | None, _about(WHAT, "GiB of a machine of the fleet; 128 unless said.", min=0)] = None
+    disk: Annotated[float | None, _about(WHAT, "GiB of a machine of the fleet; 8000 unless said.", min=0)] = None
+    ssd: Annotated[float | None, _about(WHAT, "GiB of a machine of the fleet; 4000 unless said.", min=0)] = None
+    nic: Annotated[float | None, _about(WHAT, "Gbit/s of a machine of the fleet; 40 unless said.", min=0)] = None
     policy: Annotated[list[str] | None, _about(WHAT, "A policy, by name or file; repeatable.", "--policy")] = None
     fill: Annotated[
         float | None, _about(WHAT, "Share of the cores that is in use at the beginning already.", min=0, max=1)
@@ -90,7 +94,8 @@ def run(
       roost sim run
       roost sim run --policy default --policy dense --seeds 5
       roost sim run --agents 4 --latency paper --until 1d
-      roost sim run --workload week.parquet --utilisation 0.8
+      roost sim run --workload mine.csv --utilisation 0.8 --cores 64 --memory 512
+      roost sim run --workload week.parquet --zone synthetic:1000
       roost sim run experiment.yaml --to results
     """
     from roost.sim.runs import begin
@@ -164,7 +169,7 @@ def _experiment(file: Path | None, options: Options) -> Experiment:
         f.name: getattr(options, f.name) for f in fields(options) if getattr(options, f.name) is not None
     }
     data: dict[str, Any] = Experiment.load(file).as_data() if file else dict(BUILT_IN)
-    fleet = {name: given.pop(name) for name in ("machines", "utilisation", "cores", "memory") if name in given}
+    fleet = {name: given.pop(name) for name in FLEET if name in given}
     if fleet and "zone" in given:
         raise InvalidInput("--zone", "and a fleet cannot both be given", "drop one of them")
     if "zone" in given:
@@ -185,7 +190,8 @@ def _experiment(file: Path | None, options: Options) -> Experiment:
     if not file and {"until", "speed", "workload"} & given.keys():
         del data["warm_up"]  # it suits the whole of the built-in trace only
     if not file and "workload" in given:
-        data["name"] = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(given["workload"]).stem).strip("._-") or "simulation"
+        stem = Path(given["workload"].removesuffix(".gz")).stem
+        data["name"] = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-") or "simulation"
     try:
         return msgspec.convert(data | given, Experiment)
     except msgspec.ValidationError as error:
