@@ -80,6 +80,16 @@ def test_a_mistake_ends_with_a_sentence_and_exit_code_2(tmp_path: Path, argument
     assert "Traceback" not in done.stderr + done.stdout
 
 
+def test_figures_that_cannot_be_drawn_are_refused_before_anything_is_told(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("time_s,tenant,vm_type,lifetime_s,cores\n0,a,b,5,2\n9,a,b,5,2\n")
+    done = roost("analyze", "own.csv", "--to", "figures.pdf", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "figures.pdf: ends in '.pdf'; a figure is written as .svg or .png" in done.stderr
+    done = roost("analyze", "own.csv", "--to", "figures.svg", folder=tmp_path)
+    assert "busiest second    1 request, on day 1" in done.stdout, done.stderr
+    assert (tmp_path / "figures.svg").exists()
+
+
 def test_help_loads_no_library_of_tables() -> None:
     program = "import sys, roost.cli.main; sys.exit('polars' in sys.modules or 'numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

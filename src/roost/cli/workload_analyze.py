@@ -15,7 +15,6 @@ from roost.cli.workload import Seed, SkipBadRows, Source, Types, counted, durati
 from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from roost.model.zone import Zone
     from roost.traces.analysis import Analysis
 
 SHOWN = 16  # types in a table
@@ -83,7 +82,7 @@ def generate(
     wanted = WorkloadShape(**{**asdict(shape), "mix": str(shape.mix)})
     given = find_zone(zone, 1) if zone else None
     if utilisation is not None:
-        total = cores or (given and _cores(given))
+        total = cores or (given and given.cores)
         if not total:
             raise InvalidInput("--utilisation", "is a share of an unknown number of cores", "give --cores or --zone")
         rate = rate_for(wanted, total, utilisation, filled=filled, zone=given)
@@ -114,22 +113,17 @@ def analyze(
     from roost.traces.sources import find_workload
 
     seen = analyse(find_workload(source, Reading(skip=skip_bad_rows, seed=seed), types))
+    if to is not None:  # before the tables: whoever reads only their first lines gets the figures all the same
+        from roost.plotting import save
+        from roost.traces.figures import draw
+
+        save(draw(seen), to)
     if output is Form.JSON:
         print_json(seen.facts)
     else:
         _show(seen)
     if to is not None:
-        from roost.plotting import save
-        from roost.traces.figures import draw
-
-        save(draw(seen), to)
         advise(f"{to}: the figures")
-
-
-def _cores(zone: Zone) -> float:
-    """Of all machines of a zone."""
-    at = next((i for i, resource in enumerate(zone.resources) if resource.name == "cores"), 0)
-    return float(zone.machines["capacity"][:, at].sum(dtype="int64")) / zone.resources[at].per_unit
 
 
 def _show(seen: Analysis) -> None:
