@@ -1,7 +1,8 @@
-"""Fleets that suit a workload: how many machines, and of what size."""
+"""The zone of a run: fleets that suit a workload, and zones whose cores are not the first resource."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 from roost.model.errors import InvalidInput
 from roost.sim.experiment import Experiment, Fleet
 from roost.sim.fleet import mean_in_use, zone_for
+from roost.sim.simulation import Simulation
 from roost.traces.standing import mean_share_left, standing_population
 from roost.traces.workload import ANY, Workload, WorkloadType
+from roost.wiring import find_policy
 
 LIFETIMES = (10.0, 40.0, 400.0, np.inf)
 
@@ -78,3 +81,21 @@ def test_a_fleet_that_is_filled_beyond_its_utilisation_is_refused() -> None:
 def test_a_vm_that_fits_no_machine_is_refused_with_its_size() -> None:
     with pytest.raises(InvalidInput, match=r"no machine is large enough for a c5 \(cores 5, memory 1\)"):
         machines(workload((0, 1, 5), (1, 1, 5)))
+
+
+def test_cores_are_told_from_other_resources_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "zone.yaml"
+    path.write_text("""
+name: z
+resources: {memory: {unit: GiB, per_unit: 1024}, cores: {unit: cores, per_unit: 1000}}
+generations: {g: {memory: 1000, cores: 10}}
+vm_types: {c5: {demand: {memory: 1, cores: 5}, on: [g]}}
+clusters: [{name: c, datacenter: d, generation: g, racks: 1, machines_per_rack: 4}]
+""")
+    asked = workload((0, np.inf, 5), (1, np.inf, 5))
+    experiment = Experiment(name="x", workload="given", zone=str(path), sample=1.0, fill=0.5)
+    result = Simulation(experiment, "default", 1, asked, zone_for(experiment, asked), find_policy).run()
+    assert result.facts["cores"] == 40
+    assert result.timeline["vms"][0] == 4
+    assert result.timeline["utilisation"].to_list() == [vms * 5 / 40 for vms in result.timeline["vms"]]
+    assert result.timeline["density"][0] in (4 / 4, 4 / 6, 4 / 8)

@@ -237,6 +237,17 @@ class Zone:
         """Machine name to row."""
         return {name: i for i, name in enumerate(self.machine_names)}
 
+    @property
+    def cores_at(self) -> int:
+        """Where cores stand among the resources; the first, if none is called so."""
+        return next((i for i, resource in enumerate(self.resources) if resource.name == "cores"), 0)
+
+    @property
+    def cores(self) -> float:
+        """Of all machines."""
+        at = self.cores_at
+        return float(self.machines["capacity"][:, at].sum(dtype=np.int64)) / self.resources[at].per_unit
+
     def machine(self, name: str) -> int:
         """The row of a machine."""
         if (row := self.machine_index.get(name)) is None:

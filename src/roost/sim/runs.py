@@ -102,8 +102,7 @@ def _shape(given: Generated, zone: Zone | None, *, filled: bool) -> WorkloadShap
     """What a workload is like that brings a zone to the utilisation that was asked for, if one was."""
     if given.utilisation is None or zone is None:
         return given
-    cores = float(zone.machines["capacity"][:, 0].sum()) / zone.resources[0].per_unit
-    rate = rate_for(given, cores, given.utilisation, filled=filled, zone=zone)
+    rate = rate_for(given, zone.cores, given.utilisation, filled=filled, zone=zone)
     return msgspec.structs.replace(given, requests_per_day=rate)
 
 

@@ -446,8 +446,7 @@ class Simulation:
 
     def _fill(self) -> None:
         """Just before the beginning, in no time: VMs like those of the workload, as one would find them running."""
-        cores = float(self.zone.machines["capacity"][:, 0].sum()) / self.zone.resources[0].per_unit
-        standing = standing_population(self.workload, self.experiment.fill * cores, self.seed)
+        standing = standing_population(self.workload, self.experiment.fill * self.zone.cores, self.seed)
         lifetimes = (standing.lifetime / self.experiment.speed).tolist()
         latency, self._latency = self._latency, Latency()
         self.clock.now = BEFORE
@@ -644,7 +643,6 @@ class Simulation:
         self._check()
         tables = self.tracker.tables(self._arrival[: self._next], self._until)
         experiment, workload, zone = self.experiment, self.workload, self.zone
-        cores = zone.resources[0]
         facts = {
             "workload": workload.name,
             "source": workload.source,
@@ -654,7 +652,7 @@ class Simulation:
             "zone": zone.name,
             "machines": len(zone.machines),
             "clusters": len(zone.clusters),
-            "cores": float(zone.machines["capacity"][:, 0].sum()) / cores.per_unit,
+            "cores": zone.cores,
             "span_s": self._until,
             "warm_up_s": self._warm_up,
             "repeatable": experiment.repeatable,

@@ -60,7 +60,7 @@ class Tracker:
     def __init__(self, zone: Zone, types: Sequence[int], bin_seconds: float, warm_up: float) -> None:
         """`types`: the VM types, by their numbers in the zone, that are asked for."""
         self._bin, self._warm_up = bin_seconds, warm_up
-        self._resources = [r.name for r in zone.resources]
+        self._resources, self._cores = [r.name for r in zone.resources], zone.cores_at
         self._capacity = zone.machines["capacity"].astype(np.int64)
         self._generation = zone.machines["generation"].astype(np.int64)
         self._demand = zone.demand.astype(np.int64)
@@ -151,13 +151,14 @@ class Tracker:
         """A row of the timeline."""
         self._catch_up()
         used, stranded, capacity = self._total.used, self._total.stranded, self._everything
+        cores = used[self._cores]
         in_use = self._total.cores_in_use
         row: dict[str, float] = {
             **self.since,
             "time_s": now,
             "warm": int(now >= self._warm_up),
-            "utilisation": used[0] / capacity[0],
-            "density": used[0] / in_use if in_use else 0.0,
+            "utilisation": cores / capacity[self._cores],
+            "density": cores / in_use if in_use else 0.0,
             "empty_machines": len(self._vms) - self._total.busy,
             "machines_down": self.down,
             "vms": self._total.vms,
@@ -195,7 +196,7 @@ class Tracker:
         return Totals(
             self._used[machines].sum(axis=0),
             self._stranded[machines].sum(axis=0),
-            int(self._capacity[machines[busy], 0].sum()),
+            int(self._capacity[machines[busy], self._cores].sum()),
             int(busy.sum()),
             int(self._vms[machines].sum()),
         )
