@@ -20,13 +20,13 @@ from roost.store.contract import (
     Place,
     Proposal,
     Recheck,
-    StandingRecheck,
     Record,
     Register,
     Release,
     RemoveMachines,
     SetCondition,
     SetQuarantine,
+    StandingRecheck,
     Store,
 )
 from roost.store.ledger import Ledger, MachineRow, replayed

@@ -125,7 +125,7 @@ def put(machines, racks, clusters, links, journal, m, vm, sign):
     touch(machines, links, journal, m)
 
 
-# What Python calls for every VM takes its row in an array of one: a row by itself takes four times as long to hand over.
+# What Python calls for every VM takes its row in an array of one: a row by itself takes four times as long to pass.
 
 
 @njit(cache=True)

@@ -45,7 +45,7 @@ MEASURES = (
     Measure("updates_per_decision", "machines", "lower", "machines looked at to bring caches up to date"),
     Measure("machine_failures", "failures", "", "machines that failed"),
     Measure("vms_displaced", "VMs", "lower", "VMs that ran on machines which failed"),
-    Measure("vms_healed", "VMs", "higher", "of these, those that were placed again"),
+    Measure("vms_healed", "VMs", "", "of these, those that were placed again"),
 )
 BY_NAME = {measure.name: measure for measure in MEASURES}
 
