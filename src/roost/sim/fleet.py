@@ -11,9 +11,9 @@ from roost.model.errors import InvalidInput
 from roost.model.synthetic import MACHINES_PER_RACK, UPDATE_DOMAINS
 from roost.model.zone import DEFAULT_BANDS, DEFAULT_RESOURCES, Generation, MachineGroup, VMType, Zone
 from roost.sim.experiment import Experiment, Fleet, seconds
-from roost.traces.offering import offer_types
+from roost.traces.offering import offer_types, type_on
 from roost.traces.standing import mean_share_left
-from roost.traces.workload import ANY, Workload
+from roost.traces.workload import ANY, Workload, WorkloadType
 from roost.wiring import find_zone
 
 CLUSTERS = 8  # of a small fleet; a large one has as many as keep a cluster below the following
@@ -36,7 +36,8 @@ def _fleet_zone(fleet: Fleet, machines: int, workload: Workload) -> Zone:
     unknown = [r for r in workload.resources if r not in {known.name for known in DEFAULT_RESOURCES}]
     if unknown:
         raise InvalidInput("fleet", f"has no {unknown[0]}, which the workload asks for", "give a zone file")
-    generations = _generations(fleet, workload)
+    kinds = [workload.types[t] for t in np.unique(workload.type).tolist()]  # that are asked for
+    generations = _generations(fleet, workload, kinds)
     per_generation = np.array_split(np.arange(machines), len(generations))
     groups: list[MachineGroup] = []
     for generation, share in zip(generations, per_generation, strict=True):
@@ -46,38 +47,29 @@ def _fleet_zone(fleet: Fleet, machines: int, workload: Workload) -> Zone:
         resources=DEFAULT_RESOURCES,
         bands=DEFAULT_BANDS,
         generations=generations,
-        vm_types=[_vm_type(workload, t, generations) for t in range(len(workload.types))],
+        vm_types=[_vm_type(workload, kind, generations) for kind in kinds],
         groups=groups,
     )
 
 
-def _generations(fleet: Fleet, workload: Workload) -> list[Generation]:
-    """One of which every VM takes the same, or all that the workload's types tell apart."""
-    names = sorted({name for kind in workload.types for name in kind.demand if name != ANY}) or [ANYTHING]
+def _generations(fleet: Fleet, workload: Workload, kinds: Sequence[WorkloadType]) -> list[Generation]:
+    """One of which every VM takes the same, or all that these types tell apart."""
+    names = sorted({name for kind in kinds for name in kind.demand if name != ANY}) or [ANYTHING]
     asked = set(workload.resources)
     units = {r.name: getattr(fleet, r.name) if r.name in asked else 0 for r in DEFAULT_RESOURCES}
     capacity = tuple(r.amount(units[r.name], f"fleet.{r.name}") for r in DEFAULT_RESOURCES)
     return [Generation(name, capacity) for name in names]
 
 
-def _vm_type(workload: Workload, number: int, generations: list[Generation]) -> VMType:
-    kind = workload.types[number]
+def _vm_type(workload: Workload, kind: WorkloadType, generations: list[Generation]) -> VMType:
     if not kind.demand:
         problem = f"the workload does not say what VM type {kind.name} takes"
         raise InvalidInput("fleet", problem, "give a zone that knows it")
-    demand = {}
-    for generation in generations:
-        units = kind.demand.get(generation.name) or kind.demand.get(ANY)
-        if units is None:
-            continue
-        by_name = dict(zip(workload.resources, units, strict=True))
-        amounts = tuple(r.amount(by_name.get(r.name, 0), f"{kind.name}.{r.name}") for r in DEFAULT_RESOURCES)
-        if all(a <= c for a, c in zip(amounts, generation.capacity, strict=True)):
-            demand[generation.name] = amounts
-    if not demand:
+    found = type_on(DEFAULT_RESOURCES, generations, workload, kind, kind.name)
+    if not found.demand:
         sizes = " or ".join(_size(workload, units) for units in kind.demand.values())
         raise InvalidInput("fleet", f"no machine is large enough for a {kind.name} ({sizes})", "give larger machines")
-    return VMType(kind.name, "", demand)
+    return found
 
 
 def _size(workload: Workload, units: Sequence[float]) -> str:

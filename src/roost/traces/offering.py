@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from roost.model.errors import InvalidInput
 from roost.model.rows import cluster_type
-from roost.model.zone import INT32_MAX, VMType, Zone
+from roost.model.zone import INT32_MAX, Generation, Resource, VMType, Zone
 from roost.traces.workload import ANY, Workload, WorkloadType
 
 
@@ -41,13 +43,20 @@ def _vm_type(zone: Zone, workload: Workload, kind: WorkloadType) -> VMType:
     known = {resource.name for resource in zone.resources}
     if unknown := [name for name in workload.resources if name not in known]:
         raise InvalidInput(where, f"takes {unknown[0]}, which zone {zone.name} does not have", "use a zone that has it")
+    return type_on(zone.resources, zone.generations, workload, kind, where)
+
+
+def type_on(
+    resources: Sequence[Resource], generations: Sequence[Generation], workload: Workload, kind: WorkloadType, where: str
+) -> VMType:
+    """A VM type of a workload on the generations that are large enough."""
     demand = {}
-    for generation in zone.generations:
+    for generation in generations:
         units = kind.demand.get(generation.name, kind.demand.get(ANY))
         if units is None:
             continue
         by_name = dict(zip(workload.resources, units, strict=True))
-        amounts = tuple(r.amount(by_name.get(r.name, 0), f"{where}: {r.name}") for r in zone.resources)
+        amounts = tuple(r.amount(by_name.get(r.name, 0), f"{where}: {r.name}") for r in resources)
         if all(a <= c for a, c in zip(amounts, generation.capacity, strict=True)):
             demand[generation.name] = amounts
     return VMType(kind.name, "", demand)
