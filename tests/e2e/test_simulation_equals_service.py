@@ -28,7 +28,7 @@ from roost.wiring import find_zone, open_agent, open_store
 from tests.e2e.serving import serving
 
 SEED, AGENT_SEED = 7, 7_000  # of a run, and of its first agent
-ZONE, POLICIES = "synthetic:100", ("default", "dense", "spread")
+ZONE, POLICIES = "synthetic:100", ("default", "dense")
 EXPERIMENT = {
     "name": "same",
     "zone": ZONE,
@@ -132,7 +132,7 @@ def test_an_agent_on_a_file_decides_as_in_the_simulation(policy: str, tmp_path: 
         agent.close()
 
 
-@pytest.mark.parametrize(("policy", "kind"), [("default", "file"), ("spread", "postgresql")])
+@pytest.mark.parametrize(("policy", "kind"), [("default", "file"), ("dense", "postgresql")])
 def test_the_service_decides_as_in_the_simulation(
     policy: str, kind: str, postgres: ThrowawayPostgres, tmp_path: Path
 ) -> None:
