@@ -33,7 +33,7 @@ check: venv ## Lint, check format, types and imports
 	$(BIN)/lint-imports --no-logo
 
 test: check ## Check, then run the tests
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 bench: venv ## Measure the engine
 	@$(BIN)/roost bench engine
