@@ -202,7 +202,7 @@ class Simulation:
     # ------------------------------------------------------------------------------------------------ the loop
 
     def run(self, progress: Progress | None = None, checkpoint: Callable[[bytes], None] | None = None) -> Result:
-        """To the end. `checkpoint` is given, now and then, what `resumed` can go on from."""
+        """To the end. `checkpoint` is given, now and then, what `go_on` can go on from."""
         self._started = time.perf_counter() - self.timing.get("run_s", 0.0)
         with _little_garbage():
             if self._next == 0 and not self.operations and self.experiment.fill:
