@@ -13,6 +13,7 @@ from roost.cli import (
     config,
     decisions,
     demo,
+    experiment,
     explain,
     machine,
     policy,
@@ -22,6 +23,7 @@ from roost.cli import (
     tenant,
     token,
     vm,
+    whatif,
     why_not,
     worker,
     workload,
@@ -60,12 +62,14 @@ app.add_typer(zone.app, name="zone", rich_help_panel=OPERATE)
 app.command("changes", rich_help_panel=OPERATE)(changes.changes)
 app.command("decisions", rich_help_panel=OPERATE)(decisions.decisions)
 app.command("audit", rich_help_panel=OPERATE)(audit.audit)
+app.add_typer(whatif.app, name="whatif", rich_help_panel=OPERATE)
 
 app.command("demo", rich_help_panel=MEASURE)(demo.demo)
 workload.app.command("generate")(workload_analyze.generate)
 workload.app.command("analyze")(workload_analyze.analyze)
 app.add_typer(workload.app, name="workload", rich_help_panel=MEASURE)
 app.add_typer(sim.app, name="sim", rich_help_panel=MEASURE)
+app.add_typer(experiment.app, name="experiment", rich_help_panel=MEASURE)
 app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +15,7 @@ import typer
 
 from roost.cli.options import flat
 from roost.cli.output import Form, Output, advise, console, errors, print_json, print_table, say
+from roost.cli.progress import bars
 
 if TYPE_CHECKING:
     from roost.sim.experiment import Experiment
@@ -65,7 +65,9 @@ class Options:
     warm_up: Annotated[str | None, _about(WHAT, "The first part, which no figure counts: 12h.")] = None
     until: Annotated[str | None, _about(WHAT, "Stop then, instead of at the last arrival: 2d.")] = None
     speed: Annotated[float | None, _about(WHAT, "Let the workload's time pass so many times faster.", min=0)] = None
-    agents: Annotated[int | None, _about(HOW, "That decide in parallel, each on its own copy.", min=1, max=200)] = None
+    agents: Annotated[int | None, _about(HOW, "That decide in parallel, each on its own copy.", min=1, max=1_000)] = (
+        None
+    )
     latency: Annotated[
         LatencyModel | None, _about(HOW, "In virtual time: none, as in Protean's paper, or as it really takes here.")
     ] = None
@@ -203,7 +205,7 @@ def _perform(folder: Path, processes: int, output: Form) -> None:
     from roost.sim.runs import REPORT, perform
 
     try:
-        with _progress() as show:
+        with bars(_name_of) as show:
             results = perform(folder, show, processes)
     except KeyboardInterrupt:
         advise(f"interrupted; go on with: roost sim resume {folder}")
@@ -230,6 +232,10 @@ def _write(results: Sequence[Result], folders: Sequence[Path], to: Path, title: 
     for folder in folders:
         if left := unfinished(folder):
             advise(f"{folder}: {left} more to be finished; go on with: roost sim resume {folder}")
+
+
+def _name_of(run: Run) -> str:
+    return run.folder
 
 
 def _show(results: Sequence[Result], output: Form) -> None:
@@ -274,42 +280,3 @@ def _fits(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> bool:
     columns = zip(headings, *cells, strict=True)
     needed = sum(max(map(len, column)) + 2 for column in columns)
     return needed <= console().width or not (sys.stdout.isatty() or "COLUMNS" in os.environ)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[Mapping[Run, tuple[float, int]]], None]]:
-    """A line for each run that is finished; on a terminal, live bars of those under way, with rate and time left."""
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description:<24}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    out = errors()
-    bars = Progress(*columns, console=out, transient=True, disable=not out.is_terminal)
-    tasks: dict[Run, TaskID] = {}
-    finished: set[Run] = set()
-
-    def show(runs: Mapping[Run, tuple[float, int]]) -> None:
-        for run, (share, done) in runs.items():
-            if share < 0 or run in finished:
-                continue
-            if run not in tasks:
-                tasks[run] = bars.add_task(run.folder, total=1.0, rate="preparing", begun=None)
-            task = next(task for task in bars.tasks if task.id == tasks[run])
-            if share == 1:
-                finished.add(run)
-                bars.remove_task(task.id)
-                text = f"{run.folder}: finished, {done:,} operations ({len(finished)} of {len(runs)})"
-                out.print(text, markup=False, highlight=False, soft_wrap=True)
-            elif done:
-                now = task.elapsed or 0.0
-                before, since = begun = task.fields["begun"] or (done, now)  # it may have been resumed
-                rate = f"{(done - before) / (now - since):,.0f} operations/s" if now > since else ""
-                bars.update(task.id, completed=share, rate=rate, begun=begun)
-
-    with bars:
-        yield show

@@ -40,6 +40,7 @@ class Shape:
     days: Annotated[float, _about(SIZE, "How long requests come, from a Monday on.")] = 7.0
     requests_per_day: Annotated[float, _about(SIZE, "Mean over these days.")] = 20_000.0
     stays: Annotated[float, _about(SHAPE, "Share of the requests whose VMs never leave.")] = 0.003
+    services: Annotated[float, _about(SHAPE, "Share of the others whose VMs run for days and weeks.")] = 0.012
     spot: Annotated[float, _about(SHAPE, "Share of the requests at low priority.")] = 0.1
     spread: Annotated[float, _about(SHAPE, "Share of those for several VMs that ask for fault domains.")] = 0.5
     daily: Annotated[float, _about(SHAPE, "How much busier afternoons are than the mean, and nights quieter.")] = 0.35

@@ -135,7 +135,8 @@ def summary_table(results: Sequence[Result]) -> SummaryTable:
     """What came out of the runs. Variants are told apart by name; the first is what the others are compared with."""
     found = variants(results)
     present = {name: None for result in results for name in result.summary}  # a set that keeps its order
-    names = [m.name for m in MEASURES if m.name in present] + [n for n in present if n.startswith("stranded_")]
+    usual = [measure.name for measure in MEASURES if measure.name in present]
+    names = usual + [name for name in present if name not in usual]
     rows = []
     for measure in map(measure_of, names):
         values = [_values(runs, measure.name) for runs in found.values()]

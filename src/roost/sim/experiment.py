@@ -150,7 +150,7 @@ class PolicyChange(_Spec, frozen=True):
 class Agents(_Spec, frozen=True):
     """How many decide in parallel, each on its own copy of the zone, and how. See `roost config show` on agents."""
 
-    count: Annotated[int, msgspec.Meta(ge=1, le=200)] = 1
+    count: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 1
     retries: int = 20
     group: int = 1
     pipeline: int = 1
@@ -187,6 +187,7 @@ class Experiment(_Spec, frozen=True):
     until: Duration | None = None  # None: the last arrival
     sample: Duration | None = None  # between two rows of the timeline; None: 500 rows, but no finer than a minute
     bin: Duration = 60.0  # of the rates
+    funnel: Annotated[int, msgspec.Meta(ge=0)] = 0  # of every so many requests, how rules narrow the zone; 0: of none
     checkpoint: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000  # operations between two; 0: none
 
     def __post_init__(self) -> None:

@@ -47,7 +47,11 @@ MEASURES = (
     Measure("vms_displaced", "VMs", "lower", "VMs that ran on machines which failed"),
     Measure("vms_healed", "VMs", "", "of these, those that were placed again"),
 )
-BY_NAME = {measure.name: measure for measure in MEASURES}
+# Only of runs that look at how rules narrow the zone; there is a `left_by_<rule>` for each preference beside it.
+CANDIDATES = Measure(
+    "candidates", "share", "", "valid machines of the clusters selected, of all; mean over the requests looked at"
+)
+BY_NAME = {measure.name: measure for measure in (*MEASURES, CANDIDATES)}
 
 
 def stranded(resource: str) -> Measure:
@@ -56,9 +60,18 @@ def stranded(resource: str) -> Measure:
     return Measure(f"stranded_{resource}", "share", "lower", meaning)
 
 
+def left_by(rule: str) -> Measure:
+    """There is one of these for each preference, if an experiment asks how rules narrow the zone."""
+    meaning = f"candidates that {rule} and the preferences before it find best; mean over the requests looked at"
+    return Measure(f"left_by_{rule}", "share", "", meaning)
+
+
 def measure_of(name: str) -> Measure:
     """By its name in a summary."""
-    return stranded(name.removeprefix("stranded_")) if name.startswith("stranded_") else BY_NAME[name]
+    for family in (stranded, left_by):
+        if name.startswith(beginning := family("").name):
+            return family(name.removeprefix(beginning))
+    return BY_NAME[name]
 
 
 # One row per sample. Counts are since the sample before; `stranded_<resource>` and `used_<resource>` (share of the

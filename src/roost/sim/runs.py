@@ -8,26 +8,23 @@ FOLDER/report.html
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import resource
-import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.sharedctypes import SynchronizedArray
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import yaml
 
-from roost.model.errors import InvalidInput, RoostError
+from roost.model.errors import InvalidInput
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.sim.experiment import Experiment, Generated
 from roost.sim.fleet import zone_for
+from roost.sim.processes import ENDED, Tell, Told, perform_in_turn, perform_together
 from roost.sim.report import report
 from roost.sim.result import RUN, Result
 from roost.sim.simulation import Simulation
@@ -37,8 +34,6 @@ from roost.traces.workload import Workload
 from roost.wiring import find_policy, find_zone
 
 EXPERIMENT, CHECKPOINT, REPORT = "experiment.yaml", "checkpoint.bin", "report.html"
-LOOK_SECONDS = 0.2  # between two looks at how far the runs are
-WAITS = (-1.0, 0)  # how far a run is that has not begun
 NEARLY = 0.999  # how far one is at most that is not finished
 
 
@@ -60,8 +55,7 @@ class Run:
         return f"{self.label}-seed{self.seed}"
 
 
-# Of each run: the share that is done (below 0: it waits; 1: it is finished), and operations so far.
-Progress = Callable[[Mapping[Run, tuple[float, int]]], None]
+Progress = Callable[[Told[Run]], None]
 
 
 def runs_of(experiment: Experiment) -> list[Run]:
@@ -115,9 +109,12 @@ def perform(folder: Path, progress: Progress, processes: int = 0) -> list[Result
     left = [run for run in runs if not (folder / run.folder / RUN).exists()]
     workers = min(processes or os.cpu_count() or 1, len(left))
     if workers == 1:
-        _perform_in_turn(experiment, left, folder, progress)
+        perform_in_turn({run: partial(_perform, experiment, run, folder) for run in left}, progress)
     elif left:
-        _perform_together(left, folder, progress, workers)
+        jobs = {run: partial(_perform_anew, run, folder) for run in left}
+        for run, problem in perform_together(jobs, progress, workers).items():
+            short = f"perhaps memory is short: go on with `roost sim resume {folder} --processes 1`"
+            raise InvalidInput(f"run {run.folder}", problem, short if problem == ENDED else "")
     return finish(folder)
 
 
@@ -128,17 +125,6 @@ def _open(folder: Path) -> tuple[Experiment, list[Run]]:
         raise InvalidInput(str(folder), problem, "give the folder of `roost sim run`")
     experiment = Experiment.load(folder / EXPERIMENT)
     return experiment, runs_of(experiment)
-
-
-def _perform_in_turn(experiment: Experiment, runs: Sequence[Run], folder: Path, progress: Progress) -> None:
-    told = dict.fromkeys(runs, WAITS)
-    for run in runs:
-
-        def tell(share: float, done: int, run: Run = run) -> None:
-            told[run] = share, done
-            progress(told)
-
-        _perform(experiment, run, folder, tell)
 
 
 def finish(folder: Path) -> list[Result]:
@@ -176,7 +162,7 @@ def side_by_side(folders: Sequence[Path]) -> list[Result]:
     return [replace(result, name=f"{folder if alike else folder.name}: {result.name}") for folder, result in results]
 
 
-def _perform(experiment: Experiment, run: Run, folder: Path, progress: Callable[[float, int], None]) -> None:
+def _perform(experiment: Experiment, run: Run, folder: Path, progress: Tell) -> None:
     """One run, from its checkpoint if it has one."""
     started = time.perf_counter()
     progress(0.0, 0)
@@ -202,56 +188,9 @@ def _perform(experiment: Experiment, run: Run, folder: Path, progress: Callable[
     progress(1.0, simulation.operations)
 
 
-# ---------------------------------------------------------------------------------------------------------- processes
-
-_shared: SynchronizedArray[float]  # how far each run is: two numbers
-
-
-def _join(shared: SynchronizedArray[float]) -> None:
-    """What a process begins with. An interrupt from the terminal reaches all; the one that started them stops them."""
-    global _shared
-    _shared = shared
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _perform_apart(run: Run, folder: Path, at: int, parent: int) -> str:
-    """One run in a process of its own; returns what went wrong, if anything did.
+def _perform_anew(run: Run, folder: Path, tell: Tell) -> None:
+    """One run in a process of its own.
 
     The experiment is read anew: one that was sent here would no longer know which of its values are defaults.
     """
-
-    def tell(share: float, done: int) -> None:
-        if os.getppid() != parent:
-            os._exit(1)  # nobody waits for it, and somebody may have resumed it
-        _shared[2 * at], _shared[2 * at + 1] = share, done
-
-    try:
-        _perform(Experiment.load(folder / EXPERIMENT), run, folder, tell)
-    except RoostError as error:
-        return str(error)
-    return ""
-
-
-def _perform_together(runs: Sequence[Run], folder: Path, progress: Progress, workers: int) -> None:
-    context = multiprocessing.get_context("spawn")
-    shared: SynchronizedArray[float] = context.Array("d", WAITS * len(runs))
-    with ProcessPoolExecutor(workers, context, _join, (shared,)) as pool:
-        jobs = [pool.submit(_perform_apart, run, folder, at, os.getpid()) for at, run in enumerate(runs)]
-        try:
-            going = True
-            while going:
-                going = bool(wait(jobs, LOOK_SECONDS).not_done)
-                progress({run: (shared[2 * at], int(shared[2 * at + 1])) for at, run in enumerate(runs)})
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()  # each goes on from its checkpoint
-            raise
-    for run, job in zip(runs, jobs, strict=True):
-        try:
-            problem = job.result()
-        except BrokenProcessPool:
-            remedy = f"perhaps memory is short: go on with `roost sim resume {folder} --processes 1`"
-            raise InvalidInput(f"run {run.folder}", "its process ended", remedy) from None
-        if problem:
-            raise InvalidInput(f"run {run.folder}", problem)
+    _perform(Experiment.load(folder / EXPERIMENT), run, folder, tell)

@@ -14,7 +14,7 @@ import hashlib
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -27,6 +27,7 @@ import numpy as np
 from roost.agent.agent import Agent, AgentMemory
 from roost.agent.courier import Group
 from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetMachine
+from roost.engine.funnel import chosen_clusters, machine_stages
 from roost.model.errors import InvalidInput, InvariantBroken, Outdated
 from roost.model.random_state import restore, state_of
 from roost.model.request import VM, Request
@@ -365,7 +366,19 @@ class Simulation:
 
     def _arrive(self, number: int) -> None:
         request = self.workload.request(number)
+        if self._warm and self.experiment.funnel and number % self.experiment.funnel == 0:
+            self._look_at_funnel(request)
         self._ask(request, partial(self._placed, number, self.clock.now, request))
+
+    def _look_at_funnel(self, request: Request) -> None:
+        """How the rules narrow the zone for the first VM of a request, on the first agent's copy."""
+        allocator = self._workers[0].agent.allocator
+        arm = allocator.arm_of(request.tenant)
+        engine, view = arm.engine, allocator.view
+        with suppress(InvalidInput):  # a type that the zone does not know
+            shape = arm.shapes.of(request.vms[0], 0, "vm")
+            judged = engine.judge(view, shape, engine.desk)
+            self.tracker.narrowed(machine_stages(engine, view, judged, chosen_clusters(engine, view, shape, judged)))
 
     def _ask(self, request: Request, done: Callable[[Answer], None]) -> None:
         self._open += 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from roost.engine.funnel import Stage
 from roost.model.zone import Zone
 from roost.sim.measures import RATES, REQUESTS, TIMELINE
 
@@ -79,6 +80,8 @@ class Tracker:
         self.rates: dict[str, list[int]] = {name: [] for name in BINNED}
         self.requests: dict[str, array[Any]] = {name: array(code) for name, code in CODES.items()}
         self.commits = 0  # attempts after the warm-up
+        self.funnel: dict[str, float] = {}  # by measure: the sum over the requests whose funnel was looked at
+        self.funnels = 0  # of these
 
     def _timeline_columns(self) -> list[str]:
         per_resource = [f"{what}_{r}" for what in ("used", "stranded") for r in self._present()]
@@ -146,6 +149,17 @@ class Tracker:
         bins[at] += number
 
     # ------------------------------------------------------------------------------------------------ sampling
+
+    def narrowed(self, stages: Sequence[Stage]) -> None:
+        """How the machine rules of a policy narrowed the zone for one request."""
+        candidates = next(stage.kept for stage in stages if stage.kind == "selection")
+        if not candidates:
+            return
+        self.funnels += 1
+        found = {"candidates": candidates / len(self._vms)}
+        found |= {f"left_by_{each.rule}": each.kept / candidates for each in stages if each.kind == "preference"}
+        for name, share in found.items():
+            self.funnel[name] = self.funnel.get(name, 0.0) + share
 
     def sample(self, now: float, queued: int) -> None:
         """A row of the timeline."""
@@ -232,7 +246,8 @@ class Tracker:
     def summary(self, tables: Mapping[str, pl.DataFrame], until: float) -> dict[str, float | None]:
         """The measures, of what came after the warm-up."""
         faults = self.failures, self.displaced, self.healed
-        return summarise(tables, (self._warm_up, until), self._bin, self.commits, faults)
+        figures = summarise(tables, (self._warm_up, until), self._bin, self.commits, faults)
+        return figures | {name: total / self.funnels for name, total in self.funnel.items()}
 
     # ---------------------------------------------------------------------------------------------- checkpoints
 
@@ -245,6 +260,7 @@ class Tracker:
             "stranded": self._stranded.tobytes(),
             "plain": [self.down, self.displaced, self.healed, self.failures, self.commits],
             "since": self.since,
+            "funnel": [self.funnels, self.funnel],
             "timeline": self.timeline,
             "rates": self.rates,
             "requests": {name: each.tobytes() for name, each in self.requests.items()},
@@ -258,6 +274,7 @@ class Tracker:
         self._stranded = np.frombuffer(state["stranded"], np.int64).reshape(shape).copy()
         self._total = self._sum(np.arange(len(self._vms)))
         self.down, self.displaced, self.healed, self.failures, self.commits = state["plain"]
+        self.funnels, self.funnel = state["funnel"]
         self.since, self.timeline, self.rates = dict(state["since"]), state["timeline"], state["rates"]
         self.requests = {name: array(CODES[name], data) for name, data in state["requests"].items()}
 

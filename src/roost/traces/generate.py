@@ -21,7 +21,7 @@ from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import DEFAULT_BANDS, Zone
 from roost.traces.arrivals import DAY, Spikes, draw_arrivals
-from roost.traces.lifetimes import draw_lifetimes, mean_lifetime, mean_within
+from roost.traces.lifetimes import SERVICES, draw_lifetimes, mean_lifetime, mean_within
 from roost.traces.names import Numbered
 from roost.traces.standing import STAYS_FOR_SPANS
 from roost.traces.type_mix import TypeMix, protean_mix, zone_column, zone_mix
@@ -45,6 +45,7 @@ class WorkloadShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     days: float = 7.0  # how long requests come, from a Monday on
     requests_per_day: float = 20_000.0  # mean over these days
     stays: float = 0.003  # share of the requests whose VMs never leave
+    services: float = SERVICES  # share of the others whose VMs run for days and weeks
     spot: float = 0.1  # share of the requests at low priority
     spread: float = 0.5  # share of the requests for several VMs that ask for fault domains
     daily: float = 0.35  # how much busier than the mean the afternoon is, and how much quieter the night
@@ -55,7 +56,7 @@ class WorkloadShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def __post_init__(self) -> None:
         zone_column(self.mix)
-        for name in ("stays", "spot", "spread", "daily", "weekly"):
+        for name in ("stays", "services", "spot", "spread", "daily", "weekly"):
             _within(name, getattr(self, name), 0.0, 1.0)
         _within("days", self.days, 1e-4, 10_000)
         _within("requests_per_day", self.requests_per_day, 1e-3, MOST_REQUESTS)
@@ -102,7 +103,7 @@ def generate(shape: WorkloadShape, seed: int, zone: Zone | None = None) -> Workl
     mix = _mix_of(shape, zone)
     arrival = draw_arrivals(rng, shape.requests, shape.span, shape.daily, shape.weekly, shape.spikes)
     wishes = draw_wishes(rng, mix.weights, shape.requests, shape)
-    lifetime = draw_lifetimes(rng, shape.requests, shape.stays)
+    lifetime = draw_lifetimes(rng, shape.requests, shape.stays, shape.services)
     spreading = np.flatnonzero(wishes.spread)
     constraints = map(spread_out, wishes.size[spreading].tolist())
     return Workload(
@@ -148,7 +149,8 @@ def rate_for(
     _within("cores", cores, 1e-6, 1e12)
     per_request = _mix_of(shape, zone).mean_cores * mean_tenant_size()
     limit = STAYS_FOR_SPANS * shape.span
-    seconds = mean_lifetime(shape.stays, limit) if filled else mean_within(shape.stays, shape.span)
+    stays, services = shape.stays, shape.services
+    seconds = mean_lifetime(stays, limit, services) if filled else mean_within(stays, shape.span, services)
     return cores * utilisation / (per_request * seconds) * DAY
 
 

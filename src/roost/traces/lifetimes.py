@@ -20,32 +20,43 @@ from roost.traces.arrivals import DAY, HOUR, MINUTE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Share of the VMs that leave, median in seconds, spread (sigma of the logarithm).
-PARTS = ((0.72, 6 * MINUTE, 1.0), (0.268, 2 * HOUR, 1.3), (0.012, 10 * DAY, 1.0))
+SERVICES = 0.012  # share of the VMs that leave which run for days and weeks
+# Share of the VMs that leave, median in seconds, spread (sigma of the logarithm); the services are the last.
+PARTS = ((0.72, 6 * MINUTE, 1.0), (0.268, 2 * HOUR, 1.3), (SERVICES, 10 * DAY, 1.0))
 STEPS = 1_000  # of the integral over a run
 
 
-def draw_lifetimes(rng: np.random.Generator, count: int, stays: float) -> NDArray[np.float64]:
+def parts_of(services: float) -> tuple[tuple[float, float, float], ...]:
+    """The parts, with another share of services."""
+    if services == SERVICES:
+        return PARTS
+    rest = (1 - services) / (1 - SERVICES)
+    return (*((share * rest, *part) for share, *part in PARTS[:-1]), (services, *PARTS[-1][1:]))  # type: ignore[arg-type]
+
+
+def draw_lifetimes(
+    rng: np.random.Generator, count: int, stays: float, services: float = SERVICES
+) -> NDArray[np.float64]:
     """Seconds that each runs; infinite for the share that stays."""
-    shares, medians, sigmas = np.array(PARTS).T
+    shares, medians, sigmas = np.array(parts_of(services)).T
     part = np.searchsorted(np.cumsum(shares)[:-1], rng.random(count), side="right")
     lifetimes: NDArray[np.float64] = medians[part] * np.exp(rng.standard_normal(count) * sigmas[part])
     lifetimes[rng.random(count) < stays] = np.inf
     return lifetimes
 
 
-def mean_lifetime(stays: float, limit: float) -> float:
+def mean_lifetime(stays: float, limit: float, services: float = SERVICES) -> float:
     """Mean seconds, where what runs for longer counts as `limit`."""
-    leaving = sum(share * _mean_up_to(limit, median, sigma) for share, median, sigma in PARTS)
+    leaving = sum(share * _mean_up_to(limit, median, sigma) for share, median, sigma in parts_of(services))
     return stays * limit + (1 - stays) * leaving
 
 
-def mean_within(stays: float, span: float) -> float:
+def mean_within(stays: float, span: float, services: float = SERVICES) -> float:
     """Mean seconds that a VM spends within a run of `span` seconds, if it arrives at any moment of it.
 
     A VM that comes x seconds before the end spends its lifetime, but at most x.
     """
-    return sum(mean_lifetime(stays, span * (i + 0.5) / STEPS) for i in range(STEPS)) / STEPS
+    return sum(mean_lifetime(stays, span * (i + 0.5) / STEPS, services) for i in range(STEPS)) / STEPS
 
 
 def _mean_up_to(limit: float, median: float, sigma: float) -> float:

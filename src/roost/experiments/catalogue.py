@@ -1,0 +1,27 @@
+"""All studies, by name. A study's module is loaded when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from roost.experiments.study import Study
+from roost.model.errors import UnknownName
+
+# Name: the module that holds it, under the study's own name with underscores and in capitals.
+MODULES = {
+    "protean-table5": "buckets",
+}
+
+
+def find_study(name: str) -> Study:
+    """A study by its name."""
+    if name not in MODULES:
+        raise UnknownName("experiment", "experiment", name, MODULES)
+    module = import_module(f"roost.experiments.{MODULES[name]}")
+    study: Study = getattr(module, name.upper().replace("-", "_"))
+    return study
+
+
+def studies() -> list[Study]:
+    """All of them, in the order of the paper."""
+    return [find_study(name) for name in MODULES]

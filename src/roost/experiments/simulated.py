@@ -1,0 +1,51 @@
+"""Cells that simulate: from a checkpoint if there is one, telling how far they are; policies with a rule changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from roost.experiments.study import Desk
+from roost.model.errors import InvalidInput
+from roost.rules.policy import SHIPPED, Policy
+from roost.sim.experiment import Experiment
+from roost.sim.result import Result
+from roost.sim.runs import stage
+from roost.sim.simulation import Simulation
+from roost.wiring import find_policy
+
+NEARLY = 0.999  # how far a cell is at most that is not finished
+
+
+def simulate(
+    experiment: Experiment, policy: str, seed: int, desk: Desk, find: Callable[[str], Policy] = find_policy
+) -> Result:
+    """One run of an experiment. `find`: the policies that it may use, by name."""
+    workload, zone, _ = stage(experiment, seed)
+    simulation = Simulation(experiment, policy, seed, workload, zone, find)
+    saved = desk.checkpoint
+    if saved.exists():
+        try:
+            simulation.go_on(saved.read_bytes())
+        except InvalidInput:
+            saved.unlink()  # of another version: begin anew
+
+    def keep(data: bytes) -> None:
+        part = saved.with_suffix(".part")
+        part.write_bytes(data)
+        part.replace(saved)
+
+    return simulation.run(lambda share, done: desk.tell(min(share, NEARLY), done), keep)
+
+
+def with_buckets(buckets: int | None, rule: str = "best_fit", base: str = "default") -> Policy:
+    """A shipped policy in which a preference has so many buckets; None: as many as there can be."""
+    given = f"{{rule: {rule}, buckets: {buckets}}}" if buckets else rule
+    return changed(base, rf"- (\{{rule: {rule}, buckets: \d+\}}|{rule}\b)", f"- {given}")
+
+
+def changed(base: str, pattern: str, replacement: str) -> Policy:
+    """A shipped policy with one place of its text replaced."""
+    text, places = re.subn(pattern, replacement, (SHIPPED / f"{base}.yaml").read_text())
+    assert places == 1, f"{pattern} is in {places} places of {base}"
+    return Policy.parse(text, f"{base}.yaml")
