@@ -287,7 +287,7 @@ def test_a_run_that_makes_no_sense_is_refused_before_it_begins(
     [
         ("--fill", "2", "less than or equal to 1"),
         ("--utilisation", "3", "less than or equal to 1"),
-        ("--agents", "500", "less than or equal to 200"),
+        ("--agents", "5000", "less than or equal to 1000"),
         ("--seeds", "0", "greater than or equal to 1"),
         ("--latency", "fast", "'none', 'paper', 'measured'"),
     ],

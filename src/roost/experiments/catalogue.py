@@ -9,6 +9,10 @@ from roost.model.errors import UnknownName
 
 # Name: the module that holds it, under the study's own name with underscores and in capitals.
 MODULES = {
+    "protean-fig13": "spike",
+    "protean-fig14": "conflicts",
+    "protean-fig15": "speed_up",
+    "protean-merge": "merging",
     "protean-table5": "buckets",
 }
 

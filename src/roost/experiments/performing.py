@@ -22,7 +22,7 @@ from roost.experiments.catalogue import find_study
 from roost.experiments.study import Cell, Desk, Findings, Study, Value
 from roost.experiments.writing import write
 from roost.model.errors import InvalidInput
-from roost.sim.processes import ENDED, Tell, Told, perform_in_turn, perform_together
+from roost.sim.processes import ENDED, WAITS, Tell, Told, perform_in_turn, perform_together
 
 STUDY, CELLS = "study.json", "cells"
 
@@ -72,13 +72,20 @@ def perform(folder: Path, progress: Callable[[Told[str]], None], processes: int 
     performance = _opened(folder)
     study = find_study(performance.study)
     jobs = {label: partial(perform_cell, folder, label) for label in unfinished(folder)}
-    workers = 1 if study.alone else min(processes or os.cpu_count() or 1, len(jobs))
-    if workers == 1:
-        perform_in_turn(jobs, progress)
-    elif jobs:
-        for label, problem in perform_together(jobs, progress, workers).items():
+    together = {label: job for label, job in jobs.items() if not study.alone(Cell(label, performance.cells[label]))}
+    workers = min(processes or os.cpu_count() or 1, len(together))
+    told: dict[str, tuple[float, int]] = dict.fromkeys(jobs, WAITS)
+
+    def show(some: Told[str]) -> None:
+        told.update(some)
+        progress(told)
+
+    if workers > 1:
+        for label, problem in perform_together(together, show, workers).items():
             short = "perhaps memory is short: the same command with --processes 1 goes on" if problem == ENDED else ""
             raise InvalidInput(f"experiment {study.name}, {label}", problem, short)
+        jobs = {label: job for label, job in jobs.items() if label not in together}
+    perform_in_turn(jobs, show)
     return report(folder)
 
 

@@ -7,21 +7,28 @@ from collections.abc import Callable
 
 from roost.experiments.study import Desk
 from roost.model.errors import InvalidInput
+from roost.model.zone import Zone
 from roost.rules.policy import SHIPPED, Policy
 from roost.sim.experiment import Experiment
 from roost.sim.result import Result
 from roost.sim.runs import stage
 from roost.sim.simulation import Simulation
+from roost.traces.workload import Workload
 from roost.wiring import find_policy
 
 NEARLY = 0.999  # how far a cell is at most that is not finished
 
 
 def simulate(
-    experiment: Experiment, policy: str, seed: int, desk: Desk, find: Callable[[str], Policy] = find_policy
+    experiment: Experiment,
+    policy: str,
+    seed: int,
+    desk: Desk,
+    find: Callable[[str], Policy] = find_policy,
+    on: tuple[Workload, Zone] | None = None,
 ) -> Result:
-    """One run of an experiment. `find`: the policies that it may use, by name."""
-    workload, zone, _ = stage(experiment, seed)
+    """One run of an experiment. `find`: the policies that it may use, by name; `on`: instead of what it describes."""
+    workload, zone = on or stage(experiment, seed)[:2]
     simulation = Simulation(experiment, policy, seed, workload, zone, find)
     saved = desk.checkpoint
     if saved.exists():

@@ -71,7 +71,7 @@ class Study:
     perform: Callable[[Cell, Desk], list[dict[str, Value]]]
     find: Callable[[Sequence[Row]], Findings]
     draw: Callable[[Sequence[Row]], Figure]
-    alone: bool = False  # it measures time: nothing else may run beside a cell
+    alone: Callable[[Cell], bool] = lambda _: False  # whether nothing may run beside a cell: it measures time
 
 
 def pick(rows: Sequence[Row], **wanted: Value) -> list[Row]:

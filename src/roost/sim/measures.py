@@ -51,7 +51,7 @@ MEASURES = (
 CANDIDATES = Measure(
     "candidates", "share", "", "valid machines of the clusters selected, of all; mean over the requests looked at"
 )
-BY_NAME = {measure.name: measure for measure in (*MEASURES, CANDIDATES)}
+BY_NAME = {measure.name: measure for measure in MEASURES}
 
 
 def stranded(resource: str) -> Measure:
@@ -71,7 +71,7 @@ def measure_of(name: str) -> Measure:
     for family in (stranded, left_by):
         if name.startswith(beginning := family("").name):
             return family(name.removeprefix(beginning))
-    return BY_NAME[name]
+    return CANDIDATES if name == CANDIDATES.name else BY_NAME[name]
 
 
 # One row per sample. Counts are since the sample before; `stranded_<resource>` and `used_<resource>` (share of the

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from roost.agent.agent import Agent, AgentMemory
+from roost.agent.agent import Agent, AgentMemory, Watcher
 from roost.agent.courier import Group
 from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetMachine
 from roost.engine.funnel import chosen_clusters, machine_stages
@@ -90,11 +90,15 @@ class Simulation:
         find_policy: Callable[[str], Policy],
         name: str = "",
         witness: Witness | None = None,
+        shadow: Watcher | None = None,
     ) -> None:
-        """`name`: what the result is to be called, instead of the policy. `witness`: sees every answer, in order."""
+        """`name`: what the result is to be called, instead of the policy. `witness`: sees every answer, in order.
+
+        `shadow`: looks at every decision.
+        """
         experiment.check(workload, zone)
         self.name = name or policy
-        self._witness = witness
+        self._witness, self._shadow = witness, shadow
         self.experiment, self.policy, self.seed, self.zone = experiment, policy, seed, zone
         self.policy_now = policy
         self.workload = workload
@@ -171,6 +175,7 @@ class Simulation:
                 clock=self.clock,
                 now=self.clock,
             )
+            agent.shadow = self._shadow
             if memories is not None:
                 agent.recall(memories[number])
             workers.append(Worker(number, agent, courier))
@@ -458,13 +463,17 @@ class Simulation:
         )
 
     def _fill(self) -> None:
-        """Just before the beginning, in no time: VMs like those of the workload, as one would find them running."""
+        """Just before the beginning, in no time: VMs like those of the workload, as one would find them running.
+
+        One agent places them all, and the others begin with what it left.
+        """
+        everybody = self._workers
+        self._workers = everybody[:1]
         standing = standing_population(self.workload, self.experiment.fill * self.zone.cores, self.seed)
         lifetimes = (standing.lifetime / self.experiment.speed).tolist()
         latency, self._latency = self._latency, Latency()
         self.clock.now = BEFORE
-        for worker in self._workers:
-            worker.courier.hurry()  # nor do news take any
+        self._workers[0].courier.hurry()  # nor do news take any
         for number in range(standing.requests):
             request = standing.request(number)
             self._ask(request, partial(self._standing, request, [lifetimes[number] - BEFORE]))
@@ -473,6 +482,9 @@ class Simulation:
         self._let_work()
         self._latency = latency
         self._sample(None)  # what it took counts in no other row
+        if len(everybody) > 1:
+            memories = [worker.agent.memory() for worker in everybody]
+            self._workers = self._hire(self._find_policy(self.policy_now), memories)
 
     def _standing(self, request: Request, lifetimes: list[float], answer: Answer) -> None:
         self._log_answer(STANDING, self.clock.now, len(lifetimes), answer)
