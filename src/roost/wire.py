@@ -30,6 +30,7 @@ Word = Annotated[str, Meta(max_length=200)]
 Amount = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Generation = Annotated[int, Meta(ge=0, le=2**62, description="Another one after every change.")]
 MachineState = Literal["ready", "draining", "down", "quarantined"]
+MoveStep = Literal["hold", "finish", "cancel", "whole"]
 Scope = Literal["read", "allocate", "operate", "admin"]
 
 
@@ -81,6 +82,13 @@ class ScaleIn(Asked, frozen=True):
     """VMs of a tenant to release: all of them, or none."""
 
     vms: Annotated[tuple[FullName, ...], Meta(min_length=1, max_length=10_000)]
+
+
+class VMMove(Asked, frozen=True):
+    """Where a VM is to run: at once (`whole`), or in steps: `hold` room there, then `finish` or `cancel` the move."""
+
+    machine: Annotated[str, Meta(min_length=1, max_length=200, description="The target, in every step.")]
+    step: MoveStep = "whole"
 
 
 class BatchItem(Asked, frozen=True):
@@ -495,6 +503,56 @@ class Active(Wire, frozen=True):
     against_digest: str = ""
     share: float = 0.0
     since: float = 0.0
+
+
+class ShadowWish(Asked, frozen=True):
+    """A policy to decide beside the one in force, for a share of the tenants, without anything being placed by it."""
+
+    policy: FullName
+    share: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+
+
+class ShadowPolicy(Wire, frozen=True):
+    """The policy that decides beside the one in force; the name is empty if there is none."""
+
+    policy: str = ""
+    digest: str = ""
+    share: float = 0.0
+    since: float = 0.0
+
+
+class DifferenceView(Wire, frozen=True):
+    """A VM for which the other policy would have decided otherwise, and why."""
+
+    at: float
+    tenant: str
+    vm: int
+    vm_type: str
+    kind: str
+    rule: str
+    machine: str
+    other_machine: str
+    kept_by: str
+    text: str
+
+
+class DifferenceCount(Wire, frozen=True):
+    """Decisions that a rule changes."""
+
+    kind: str
+    rule: str
+    decisions: int
+
+
+class Differences(Wire, frozen=True):
+    """What a policy in the shadow would have decided otherwise, of what the worker that answers decided."""
+
+    shadow: ShadowPolicy
+    decisions: int
+    changed: int
+    counts: Sequence[DifferenceCount]
+    latest: Sequence[DifferenceView]
+    problem: str = ""  # why it is heard no more
 
 
 class PolicyResultView(Wire, frozen=True):

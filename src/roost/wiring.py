@@ -126,6 +126,9 @@ class _NoMachines:
     def place(self, machine: str, vm: VM, tenant: str) -> str | None:
         raise NotImplementedError
 
+    def replace(self, machine: str, vm: VM, tenant: str) -> str | None:
+        raise NotImplementedError
+
     def remove(self, machine: str, vm: VM, tenant: str) -> None:
         raise NotImplementedError
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from roost.model.change import Placed
 from roost.model.inventory import MachineSpec
-from roost.model.request import VM, Constraints
+from roost.model.request import VM, Constraints, hold_of
 from roost.store.contract import (
     AddMachines,
     Ask,
     Committed,
     Conflict,
     Decline,
+    Move,
     Outcome,
     Place,
     Proposal,
@@ -74,6 +75,9 @@ class Zone:
                     assert _name(outcome) in (problems or {"committed"}), (outcome, problems)
                 case Release():
                     problems = self._why_not_release(proposal)
+                    assert _name(outcome) in (problems or {"committed"}), (outcome, problems)
+                case Move():
+                    problems = self._why_not_move(proposal, versions if strict else None, known, new)
                     assert _name(outcome) in (problems or {"committed"}), (outcome, problems)
                 case AddMachines():
                     gone = {spec.name for spec in proposal.machines} & (before - self.machines.keys())
@@ -144,9 +148,39 @@ class Zone:
             problems.add("tenant")
         for each in proposal.released:
             if self.vms.get(each.vm, ("",))[0] != tenant:
-                problems.add("gone")
+                problems.add("tenant" if each.vm.endswith("~hold") else "gone")
             elif self.vms[each.vm] != (tenant, each.machine, each.spec):
                 problems.add("tenant")
+            if hold_of(each.vm) in self.vms.keys() - {other.vm for other in proposal.released}:
+                problems.add("tenant")
+        return problems
+
+    def _why_not_move(
+        self, proposal: Move, versions: Mapping[str, int] | None, known: Mapping[str, MachineSpec], new: set[str]
+    ) -> set[str]:
+        """All that speaks against a move, or against holding room: the same as against a placement without the hold."""
+        tenant, vm, hold = proposal.tenant, proposal.vm, hold_of(proposal.vm.vm)
+        if tenant not in self.constraints or self.vms.get(vm.vm, ("",))[0] != tenant:
+            return {"gone"}
+        held = (tenant, proposal.machine, vm.spec) if proposal.held else None
+        if self.vms[vm.vm] != (tenant, vm.machine, vm.spec) or self.vms.get(hold) != held:
+            return {"tenant"}
+        if _moved_already(proposal):
+            return set()
+        place = Place(
+            key=proposal.key,
+            request=b"",
+            record=proposal.record,
+            tenant=tenant,
+            constraints=proposal.constraints,
+            stamp=proposal.stamp,
+            placed=(Placed("nobody", vm.spec, proposal.machine),),
+            seen=proposal.seen,
+        )
+        without = self.vms.pop(hold, None)
+        problems = self._problems(place, versions, known, new)
+        if without:
+            self.vms[hold] = without
         return problems
 
     def _clusters(self) -> dict[str, list[MachineSpec]]:
@@ -185,6 +219,8 @@ class Zone:
                 for each in proposal.released:
                     del self.vms[each.vm]
                 self._touch(proposal.released, proposal.tenant, outcome)
+            case Move():
+                self._move(proposal, outcome)
             case SetCondition():
                 before = dict(self.conditions[proposal.machine])
                 self.conditions[proposal.machine].update(proposal.condition)
@@ -204,6 +240,20 @@ class Zone:
             case Register():
                 assert outcome.changed == (self.registry.get((proposal.kind, proposal.name)) != proposal.value)
                 self.registry[proposal.kind, proposal.name] = proposal.value
+
+    def _move(self, proposal: Move, outcome: Committed) -> None:
+        tenant, vm = proposal.tenant, proposal.vm
+        target = Placed(vm.vm, vm.spec, proposal.machine)
+        assert outcome.changed == (not _moved_already(proposal))
+        if not outcome.changed:
+            assert (outcome.versions, outcome.stamp) == ({}, self.stamps[tenant])
+        elif proposal.hold:
+            self.vms[hold_of(vm.vm)] = (tenant, proposal.machine, vm.spec)
+            self._touch((target,), tenant, outcome)
+        else:
+            self.vms.pop(hold_of(vm.vm), None)
+            self.vms[vm.vm] = (tenant, proposal.machine, vm.spec)
+            self._touch((vm, target), tenant, outcome)
 
     def _touch(self, vms: tuple[Placed, ...], tenant: str, outcome: Committed) -> None:
         """Machines have another version, the tenant has another stamp, or is gone."""
@@ -240,6 +290,11 @@ class Zone:
         assert {name: (row.constraints, row.stamp, row.vms) for name, row in ledger.tenants.items()} == {
             name: (self.constraints[name], self.stamps[name], count) for name, count in counts.items()
         }
+
+
+def _moved_already(proposal: Move) -> bool:
+    """Whether nothing is left to do, if all is as the proposal says."""
+    return proposal.hold if proposal.held else proposal.vm.machine == proposal.machine
 
 
 def _name(outcome: Outcome) -> str:

@@ -19,8 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from roost.engine.recheck import Recheck
 from roost.model.change import Entry, Placed
 from roost.model.inventory import MachineSpec
-from roost.model.request import UNCONSTRAINED, VM, Constraints
-from roost.store.contract import Conflict, Decline, Mending, Place, Proposal, Round, Store
+from roost.model.request import HOLD, UNCONSTRAINED, VM, Constraints, hold_of
+from roost.store.contract import Conflict, Decline, Mending, Move, Place, Proposal, Round, Store
 from roost.store.ledger import Ledger
 from tests.contract import obvious
 from tests.contract.conftest import Home, Homes
@@ -36,6 +36,7 @@ from tests.contract.tiny import (
     condition,
     decline,
     machine,
+    move,
     place,
     quarantine,
     recheck_of,
@@ -150,6 +151,34 @@ class ToRelease:
 
 
 @dataclass(frozen=True)
+class ToMove:
+    """A VM to another machine, as far as the agent knows: in whichever step comes next, or at once, or to no avail."""
+
+    which: int
+    where: int
+
+    def decide(self, agent: Agent, key: str) -> Proposal:
+        vms = agent.ledger.vms
+        if not (movable := [name for name in vms if not name.endswith(HOLD)]):
+            return move(key, "nobody", Placed("v0", SMALL, "m1"), "m2")
+        name = agent.pick(movable, self.which)
+        row, hold = vms[name], vms.get(hold_of(name))
+        target = hold.machine if hold else agent.find(row.spec, self.where)
+        known, there = agent.ledger.tenants[row.tenant], agent.ledger.machines.get(target)
+        return move(
+            key,
+            row.tenant,
+            Placed(name, row.spec, row.machine),
+            target,
+            held=hold is not None,
+            hold=self.where % 5 < 3 if hold is None else self.where % 5 == 0,
+            constraints=known.constraints,
+            stamp=known.stamp,
+            seen={target: there.version} if there else {},
+        )
+
+
+@dataclass(frozen=True)
 class ToTell:
     """How a machine is, or whether a cluster is closed."""
 
@@ -219,6 +248,7 @@ to_place = st.builds(
     name=st.integers(0, 23),
 )
 to_release = st.builds(ToRelease, which=any_index, everything=st.booleans())
+to_move = st.builds(ToMove, which=any_index, where=any_index)
 to_reshape = st.one_of(
     st.builds(
         ToAdd,
@@ -239,7 +269,13 @@ def often(*weighted: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
 
 
 wishes: st.SearchStrategy[Wish] = often(
-    (8, to_place), (3, to_release), (2, to_tell), (2, to_reshape), (2, to_register), (1, st.builds(ToDecline))
+    (8, to_place),
+    (3, to_release),
+    (3, to_move),
+    (2, to_tell),
+    (2, to_reshape),
+    (2, to_register),
+    (1, st.builds(ToDecline)),
 )
 
 
@@ -447,7 +483,7 @@ class Zone(RuleBasedStateMachine):
             if isinstance(outcome, Conflict) and outcome.machines:
                 for row in outcome.machines:
                     assert row == self.follower.machines[row.spec.name]
-                assert isinstance(proposal, Place)
+                assert isinstance(proposal, Place | Move)
         assert store.round(agent.name, self.rounds) == seen
 
     def check(self) -> None:

@@ -17,6 +17,7 @@ from roost.store.contract import (
     Ask,
     Bench,
     Decline,
+    Move,
     Place,
     Proposal,
     Recheck,
@@ -126,6 +127,34 @@ def release(
     return Release(key=key, request=asked(key), record=Record(agent="a"), tenant=tenant, released=gone, stamp=stamp)
 
 
+def move(
+    key: str,
+    tenant: str,
+    vm: Placed,
+    machine: str,
+    *,
+    held: bool = False,
+    hold: bool = False,
+    constraints: Constraints = UNCONSTRAINED,
+    stamp: int = 0,
+    seen: Mapping[str, int] = NOTHING,
+) -> Proposal:
+    """Bring a VM to another machine, or hold room for it there."""
+    return Move(
+        key=key,
+        request=asked(key),
+        record=Record(agent="a"),
+        tenant=tenant,
+        constraints=constraints,
+        stamp=stamp,
+        vm=vm,
+        machine=machine,
+        held=held,
+        hold=hold,
+        seen=seen,
+    )
+
+
 def condition(key: str, name: str, version: int | None = None, **fields: int) -> Proposal:
     """Say how a machine is."""
     record = Record(agent="a")
@@ -189,6 +218,8 @@ def ask(key: str, request: bytes | None = None) -> Proposal:
 EVERY_KIND: dict[str, Proposal] = {
     "place": place("k", "t", {"b": "m2"}),
     "release": release("k", "t", {"a": "m1"}),
+    "move": move("k", "t", Placed("a", SMALL, "m1"), "m2"),
+    "hold": move("k", "t", Placed("a", SMALL, "m1"), "m2", hold=True),
     "condition": condition("k", "m1", health=50),
     "quarantine": quarantine("k", "c1"),
     "add": add("k", machine("m9")),
@@ -276,6 +307,10 @@ class AgreeableBench:
     """Lets everything pass."""
 
     def place(self, machine: str, vm: VM, tenant: str) -> str | None:
+        """Of course."""
+        return None
+
+    def replace(self, machine: str, vm: VM, tenant: str) -> str | None:
         """Of course."""
         return None
 

@@ -12,11 +12,11 @@ import msgspec
 
 from roost.agent.agent import Agent, AgentSettings, Ticket
 from roost.agent.courier import Delivery, Group
-from roost.agent.operation import Operation, PlaceVMs, ReleaseVMs, SetCluster, SetMachine
+from roost.agent.operation import MoveVM, Operation, PlaceVMs, ReleaseVMs, SetCluster, SetMachine
 from roost.agent.past import recall
 from roost.engine.explain import Explanation
 from roost.model.inventory import catalogue_of
-from roost.model.request import VM, Constraints, Request
+from roost.model.request import HOLD, VM, Constraints, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
@@ -24,6 +24,7 @@ from roost.store.contract import Feed, Store
 from roost.wiring import open_store
 
 TYPES = ("D1", "D2", "D4", "D14", "A4", "G3")
+STEPS: tuple[Any, ...] = ("finish", "finish", "finish", "cancel", "hold", "hold", "whole")
 STATES: tuple[Any, ...] = ("ready", "down", "draining", "quarantined")
 
 
@@ -78,6 +79,7 @@ class Company:
         ]
         self.tickets: list[Ticket] = []
         self.tenants: list[str] = []
+        self.begun: list[MoveVM] = []
         self.explained: dict[tuple[str, int], Explanation] = {}
         self._numbers = count()
 
@@ -88,14 +90,31 @@ class Company:
         operation: Operation
         if kind < 0.65 or not self.tenants:
             operation = PlaceVMs(self._request(number))
-        elif kind < 0.88:
+        elif kind < 0.8:
             operation = ReleaseVMs(draw.choice(self.tenants))
+        elif kind < 0.88:
+            operation = self._move(agent)
         elif kind < 0.97:
             machine = draw.choice(self.zone.machine_names)
             operation = SetMachine(machine, draw.choice(STATES[:2] + STATES), health=draw.choice([100, 80, 40]))
         else:
             operation = SetCluster(draw.choice(self.zone.cluster_names), draw.random() < 0.3)
         self.tickets.append(self.agents[agent].submit(operation, f"key {number}"))
+
+    def _move(self, agent: int) -> MoveVM:
+        """A step of some VM's move: one goes on that any agent was asked to begin, or another begins."""
+        draw, names = self.draw, self.zone.machine_names
+        if self.begun and draw.random() < 0.6:
+            begun = draw.choice(self.begun)
+            return MoveVM(begun.tenant, begun.vm, begun.machine, draw.choice(STEPS))
+        movable = [vm for vm in self.agents[agent].allocator.vms.values() if not vm.name.endswith(HOLD)]
+        if not movable:
+            return MoveVM(draw.choice(self.tenants), "nobody", draw.choice(names))
+        vm = draw.choice(movable)
+        cluster = self.zone.clusters[self.zone.machines[vm.machine]["cluster"]]
+        target = int(cluster["first"]) + draw.randrange(int(cluster["machines"]))
+        self.begun.append(MoveVM(vm.tenant, vm.name, names[target], draw.choice(STEPS[-3:])))
+        return self.begun[-1]
 
     def _request(self, number: int) -> Request:
         draw = self.draw

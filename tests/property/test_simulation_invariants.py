@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from roost.agent.operation import PlaceVMs, ReleaseVMs
 from roost.model.request import Constraints
-from roost.sim.experiment import Agents, Faults, Latency, Maintenance, PolicyChange
+from roost.sim.experiment import Agents, Faults, Latency, Maintenance, Migrations, PolicyChange
 from roost.sim.simulation import Simulation
 from roost.store.audit import check_invariants
-from roost.store.contract import Committed, Place, Release
+from roost.store.contract import Committed, Move, Place, Proposal, Release
 from tests.property.effort import examples
 from tests.property.zones import TINY
 from tests.scenario.simulated import KINDS, NEVER, Ask, Watched, machines, rows, simulation, workload
@@ -72,6 +72,16 @@ faults = st.builds(
 )
 
 
+migrations = st.builds(
+    Migrations,
+    at=st.sampled_from([0.5, 3.0]),
+    every=st.sampled_from([None, 2.0]),
+    budget=st.sampled_from([0.2, 1.0]),
+    copy=st.sampled_from([0.0, 0.7]),
+    at_once=st.sampled_from([1, 5]),
+)
+
+
 @settings(max_examples=examples(50))
 @given(
     asks=asked(),
@@ -81,6 +91,7 @@ faults = st.builds(
     faults=faults,
     fill=st.sampled_from([0.0, 0.0, 0.4]),
     change=st.booleans(),
+    migrations=st.none() | migrations,
     drain=st.booleans(),
     seed=st.integers(0, 5),
 )
@@ -92,11 +103,13 @@ def test_whatever_happens_the_books_are_right(
     faults: Faults,
     fill: float,
     change: bool,
+    migrations: Migrations | None,
     drain: bool,
     seed: int,
 ) -> None:
     what: dict[str, Any] = {"agents": agents, "latency": latency, "faults": faults, "sample": 1.5}
     what["until"] = asks[-1].at + (LONG if drain else 0.3)
+    what["migrations"] = migrations
     what["policy_changes"] = (PolicyChange(at=4, policy="spread"),) if change else ()
     if fill and any(0 < stay < NEVER for each in asks for _, stay in each.vms):
         what["fill"] = fill
@@ -123,16 +136,22 @@ def never_over_capacity(watched: Watched) -> None:
         for proposal, outcome in zip(commit.proposals, commit.outcomes, strict=True):
             if not isinstance(outcome, Committed):
                 continue
-            if isinstance(proposal, Place):
-                moved, sign = proposal.placed, 1
-            elif isinstance(proposal, Release):
-                moved, sign = proposal.released, -1
-            else:
-                continue
-            for each in moved:
+            for machine, kind, sign in changes_of(proposal) if outcome.changed else ():
                 for r in range(2):
-                    used[each.machine][r] += sign * DEMAND[each.spec.type][of[each.machine]][r]
-                    assert 0 <= used[each.machine][r] <= CAPACITY[of[each.machine]][r]
+                    used[machine][r] += sign * DEMAND[kind][of[machine]][r]
+                    assert 0 <= used[machine][r] <= CAPACITY[of[machine]][r]
+
+
+def changes_of(proposal: Proposal) -> list[tuple[str, str, int]]:
+    """What a proposal puts on machines and takes off: machine, type, 1 or -1."""
+    if isinstance(proposal, Move):
+        kind, off = proposal.vm.spec.type, (proposal.vm.machine, proposal.vm.spec.type, -1)
+        on = [] if proposal.held and not proposal.hold else [(proposal.machine, kind, 1)]
+        return on if proposal.hold else [*on, off]
+    if isinstance(proposal, Place):
+        return [(each.machine, each.spec.type, 1) for each in proposal.placed]
+    released = proposal.released if isinstance(proposal, Release) else ()
+    return [(each.machine, each.spec.type, -1) for each in released]
 
 
 def counts_add_up(watched: Watched, arrived: int) -> None:

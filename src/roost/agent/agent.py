@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Protocol, TypedDict
 
 import msgspec
 
@@ -25,9 +25,11 @@ from roost.agent.allocator import Allocator
 from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.courier import Courier, Delivery, Group
 from roost.agent.decision import Decision
+from roost.agent.moving import held_for, moving, refused
 from roost.agent.operation import (
     AddMachines,
     Answer,
+    MoveVM,
     Operation,
     PlaceVMs,
     ReleaseVMs,
@@ -37,7 +39,7 @@ from roost.agent.operation import (
     SetMachine,
     Status,
 )
-from roost.agent.replica import Replica, RoundAhead, nameless
+from roost.agent.replica import Replica, RoundAhead
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
@@ -101,6 +103,7 @@ class Ticket(msgspec.Struct, eq=False):
     decided: float = 0.0
     not_before: int = 0  # the tenant's stamp that the copy must have before another try
     decision: Decision | None = None
+    refusal: str = ""  # why a move is declined
     asked: bool = False  # the store was asked whether it was done before, because it made no sense
     asking: bool = False  # it is being asked just now
     generation: int = 0  # of what it changed, once it is committed
@@ -136,6 +139,13 @@ class AgentMemory(msgspec.Struct, frozen=True):
     number: int  # of its last round
     lots: list[list[int]]  # the state of the random numbers of each policy
     avoidance: AvoidanceMemory
+
+
+class Watcher(Protocol):
+    """Looks at decisions."""
+
+    def look(self, decision: Decision) -> None:
+        """One was made just now. All must be left as it is."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +193,7 @@ class Agent:
         self._outdated = False  # the copy must be loaded anew
         self.commit_seconds: deque[float] = deque(maxlen=10_000)  # that the store took, lately
         self._number = 0
+        self.shadow: Watcher | None = None
         self._background, self._loading = background or _at_once, None
         self._begin(self._load())
 
@@ -389,7 +400,7 @@ class Agent:
 
     def _decide(self, ticket: Ticket, round_: int, position: int) -> Proposal:
         """What to propose for an operation; raises if it makes no sense."""
-        ticket.started, ticket.asking = self._clock(), False
+        ticket.started, ticket.asking, ticket.refusal = self._clock(), False, ""
         operation = ticket.operation
         if isinstance(operation, PlaceVMs):
             return self._place(ticket, operation, round_, position)
@@ -398,6 +409,8 @@ class Agent:
         if isinstance(operation, ReleaseVMs):
             released, stamp = self._releasing(operation)
             return store.Release(tenant=operation.tenant, released=released, stamp=stamp, **common)
+        if isinstance(operation, MoveVM):
+            return self._move(ticket, operation, common)
         if isinstance(operation, SetMachine):
             version = self._version_of(operation)
             return store.SetCondition(
@@ -425,6 +438,8 @@ class Agent:
             _check_generation(f"tenant {request.tenant}", operation.generation, stamp)
         decision = ticket.decision = replica.place(request, round_, position, top)
         ticket.decided = self._clock()
+        if self.shadow is not None and top == 1 and not ticket.dry:  # what avoids conflicts is no policy's choice
+            self.shadow.look(decision)
         arm = replica.allocator.arm_of(request.tenant)
         trial, names = decision.trial, replica.allocator.zone.machine_names
         order = trial.order
@@ -466,6 +481,29 @@ class Agent:
             seen=seen,
         )
 
+    def _move(self, ticket: Ticket, operation: MoveVM, common: _Common) -> Proposal:
+        """What a step of a move asks of the store: what the target would refuse is declined."""
+        replica, allocator = self.replica, self.replica.allocator
+        move = moving(allocator, operation)
+        if why := refused(allocator, operation.step, move):
+            ticket.refusal = f"machine {operation.machine} cannot have {operation.vm}: {why}"
+            return store.Decline(**common)
+        cancel = operation.step == "cancel"
+        if cancel and move.hold is not None:
+            return store.Release(tenant=operation.tenant, released=(replica.running(move.hold),), **common)
+        tenant, vm = allocator.tenants[operation.tenant], replica.running(move.vm)
+        return store.Move(
+            tenant=operation.tenant,
+            constraints=tenant.constraints,
+            stamp=tenant.stamp,
+            vm=vm,
+            machine=vm.machine if cancel else operation.machine,  # nothing is held: it stays where it is
+            held=move.hold is not None,
+            hold=operation.step == "hold",
+            seen={operation.machine: replica.seen(move.target)} if self.settings.strict else store.NOTHING,
+            **common,
+        )
+
     def _record(self, ticket: Ticket, round_: int, position: int) -> Record:
         waited = int((ticket.started - ticket.submitted) * 1e6)
         return Record(
@@ -493,13 +531,11 @@ class Agent:
         if tenant is None:
             raise UnknownName("tenant", "tenant with VMs", operation.tenant, allocator.tenants)
         _check_generation(f"tenant {operation.tenant}", operation.generation, tenant.stamp)
-        names = operation.vms or tuple(tenant.vms)
         for i, name in enumerate(operation.vms):
             if name not in tenant.vms:
                 raise UnknownName(f"vms[{i}]", f"VM of tenant {operation.tenant}", name, tenant.vms)
-        machines = allocator.zone.machine_names
-        running = [tenant.vms[name] for name in names]
-        released = tuple(Placed(vm.name, nameless(vm.vm), machines[vm.machine]) for vm in running)
+        names = (*operation.vms, *held_for(operation.vms, tenant)) if operation.vms else tuple(tenant.vms)
+        released = tuple([self.replica.running(tenant.vms[name]) for name in names])
         return released, None if operation.vms and operation.generation is None else tenant.stamp
 
     def _check_features(self, operation: AddMachines) -> None:
@@ -606,6 +642,8 @@ class Agent:
             self._answer(ticket, "done", placed=outcome.decided.placed, replayed=not mine, took=took)
         elif ticket.asking:
             self._queue.appendleft(ticket)  # and look again: the feed since then comes with this answer
+        elif ticket.refusal:
+            self._answer(ticket, "declined", ticket.refusal, took=took)
         elif ticket.decision is not None and not ticket.decision.ok:
             failed = ticket.decision.trial.failed_vm
             self._answer(ticket, "declined", f"no machine for VM {failed} of the request", took=took)
@@ -712,7 +750,7 @@ class Agent:
 def _tenant_of(operation: Operation) -> str:
     if isinstance(operation, PlaceVMs):
         return operation.request.tenant
-    return operation.tenant if isinstance(operation, ReleaseVMs) else ""
+    return operation.tenant if isinstance(operation, ReleaseVMs | MoveVM) else ""
 
 
 def _check_generation(what: str, wanted: int | None, now: int) -> None:

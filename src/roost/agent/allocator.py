@@ -14,6 +14,7 @@ from roost.agent.gang import Trial, place_gang
 from roost.agent.order import placing_order
 from roost.agent.rehearsal import Rehearsal, try_out
 from roost.agent.remedy import remedies
+from roost.engine.admission import refusal
 from roost.engine.compiler import compile_rules
 from roost.engine.explain import Explanation, Subject, WhyNot, explain, why_not
 from roost.engine.pools import PoolStats
@@ -24,7 +25,7 @@ from roost.engine.shape import Shape, Shapes
 from roost.engine.statistics import RuleFilter, rule_filters
 from roost.engine.view import View
 from roost.model.errors import InvalidInput, UnknownName
-from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request
+from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request, hold_of
 from roost.model.rows import MachineState
 from roost.model.zone import Zone
 
@@ -58,6 +59,17 @@ class Arm:
     shapes: Shapes
     engine: Engine
     recorded: str  # what decisions call the policy: name and digest
+
+    def check_enforced(self, constraints: Constraints) -> None:
+        """Refuse constraints that the policy knows nothing of."""
+        if constraints == UNCONSTRAINED:
+            return
+        policy = self.policy
+        for name, value in constraints.named.items():
+            if not {name, f"{name}={value}"} & policy.rules.enforced:
+                raise InvalidInput(
+                    f"constraints.{name}", f"policy {policy.name} has no rule for it", "use a policy that has"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +120,19 @@ class Allocator:
         Compiles what the policies need, or loads it from disk, by trying them out on a copy of the zone.
         """
         split = policy if isinstance(policy, PolicySplit) else PolicySplit(policy)
-        kernels = [compile_rules(each.rules, self.zone) for each in split.policies]
-        shapes = [Shapes(self.zone, each.rules) for each in split.policies]
-        for each, kernel, known in zip(split.policies, kernels, shapes, strict=True):
-            try_out(self.view, kernel, each.rules, known)
-        self.split = split
-        self.arms = tuple(
-            Arm(
-                each,
-                known,
-                Engine(self.view, each.rules, self._seed, self._limits, self._clock, kernel),
-                f"{each.name} {each.digest}",
-            )
-            for each, kernel, known in zip(split.policies, kernels, shapes, strict=True)
-        )
+        self.split, self.arms = split, tuple([self.arm_for(each) for each in split.policies])
+
+    def arm_for(self, policy: RulePolicy, seed: int | None = None) -> Arm:
+        """A policy at work on this copy of the zone, with caches of its own; one that does not work is refused.
+
+        `seed`: of its lots, if not the allocator's.
+        """
+        rules = policy.rules
+        kernel, shapes = compile_rules(rules, self.zone), Shapes(self.zone, rules)
+        try_out(self.view, kernel, rules, shapes)
+        seed = self._seed if seed is None else seed
+        engine = Engine(self.view, rules, seed, self._limits, self._clock, kernel)
+        return Arm(policy, shapes, engine, f"{policy.name} {policy.digest}")
 
     def arm_of(self, tenant: str) -> Arm:
         """What decides for a tenant."""
@@ -155,7 +166,7 @@ class Allocator:
             self.numbers.keep(self.tenants, set(self.view.machines["owner"].tolist()))
         before = self.view.revision
         arm = self.arm_of(request.tenant)
-        shapes = self._shapes(request, arm)
+        shapes = self.shapes_of(request, arm)
         order = placing_order(self.zone, shapes)
         trial = place_gang(arm.engine, shapes, order, tenant.constraints, self._homes(tenant), top)
         if trial.failed_vm is not None:
@@ -172,7 +183,7 @@ class Allocator:
             by_vm[i] = Placement(name, vm.type, machine_names[machine])
         return self._decision(request, tenant, trial, tuple(by_vm), before, arm)  # type: ignore[arg-type]  # all are there
 
-    def _shapes(self, request: Request, arm: Arm) -> tuple[Shape, ...]:
+    def shapes_of(self, request: Request, arm: Arm) -> tuple[Shape, ...]:
         """What each VM of a request asks for; mostly they are one and the same VM."""
         found: list[Shape] = []
         last: VM | None = None
@@ -215,14 +226,7 @@ class Allocator:
                 f"differ from those that tenant {request.tenant} has",
                 "leave them out: a scale-out keeps the tenant's constraints",
             )
-        if tenant.constraints == UNCONSTRAINED:
-            return tenant
-        policy = self.arm_of(request.tenant).policy
-        for name, value in tenant.constraints.named.items():
-            if not {name, f"{name}={value}"} & policy.rules.enforced:
-                raise InvalidInput(
-                    f"constraints.{name}", f"policy {policy.name} has no rule for it", "use a policy that has"
-                )
+        self.arm_of(request.tenant).check_enforced(tenant.constraints)
         return tenant
 
     def _name_vms(self, request: Request, tenant: Tenant) -> tuple[list[str], int]:
@@ -307,6 +311,27 @@ class Allocator:
             raise UnknownName("cluster", "cluster", cluster, self.zone.cluster_names)
         self.view.set_quarantine(self.zone.cluster_names.index(cluster), quarantined)
 
+    # -------------------------------------------------------------------------------------------- moving
+
+    def refusal(self, running: RunningVM, machine: int, off: Iterable[RunningVM]) -> str | None:
+        """Why a machine may not have a VM that runs elsewhere; None if it may. As if those `off` did not run.
+
+        For the tenant's constraints the VM counts only there, whatever it holds until it has moved.
+        """
+        arm, tenant = self.arm_of(running.tenant), self.tenants[running.tenant]
+        arm.check_enforced(tenant.constraints)
+        shape, moving = self.shape(running.vm, running.tenant), (running.name, hold_of(running.name))
+        homes = [vm.machine for name, vm in tenant.vms.items() if name not in moving]
+        before = self.view.attempt()
+        try:
+            for each in off:
+                self.view.remove(each.machine, each.shape)
+            arm.engine.desk.open(tenant.constraints, homes, 1)
+            return refusal(arm.engine, shape, machine)
+        finally:
+            arm.engine.desk.close()
+            self.view.rewind(before)
+
     # ---------------------------------------------------------------------------------------- explaining
 
     def explain(self, request: Request, vm: int | None = None) -> Explanation:
@@ -347,7 +372,7 @@ class Allocator:
         subject = self._subject(decision.request, decision.constraints, decision.trial, vm)
         found = explain(decision.engine, self._past(decision), subject)
         arm = self.arm_of(decision.request.tenant)
-        if decision.ok or decision.after != self.view.revision or decision.engine is not arm.engine:
+        if decision.ok or not self.view.unchanged_since(decision.after) or decision.engine is not arm.engine:
             return found
         rehearsal, number = Rehearsal(arm.engine, arm.shapes), self._number(decision.request)
         return found.with_remedies(remedies(self, rehearsal, decision.request, number, decision.trial))

@@ -31,6 +31,15 @@ class ReleaseVMs(_Operation, frozen=True, tag="release"):
     generation: int | None = None  # the tenant must have this one
 
 
+class MoveVM(_Operation, frozen=True, tag="move"):
+    """Bring a VM to another machine: at once, or with the target held for it until its memory is copied."""
+
+    tenant: str
+    vm: str
+    machine: str  # the target, in every step
+    step: Literal["hold", "finish", "cancel", "whole"] = "whole"
+
+
 class SetMachine(_Operation, frozen=True, tag="machine"):
     """Say how a machine is."""
 
@@ -72,7 +81,7 @@ class SetEntry(_Operation, frozen=True, tag="entry"):
     new: bool = False  # there must be none of this name yet
 
 
-Operation = PlaceVMs | ReleaseVMs | SetMachine | SetCluster | AddMachines | RemoveMachines | SetEntry
+Operation = PlaceVMs | ReleaseVMs | MoveVM | SetMachine | SetCluster | AddMachines | RemoveMachines | SetEntry
 Status = Literal["done", "declined", "conflicts", "invalid", "unavailable"]
 
 

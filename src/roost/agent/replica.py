@@ -107,9 +107,11 @@ class Replica:
 
     def placed(self, round_: int, position: int) -> tuple[Placed, ...]:
         """What was placed ahead of the feed, by name, in the order of the request's VMs."""
-        names = self.allocator.zone.machine_names
-        vms = self.ahead[round_].placed[position].vms
-        return tuple([Placed(vm.name, nameless(vm.vm), names[vm.machine]) for vm in vms])
+        return tuple([self.running(vm) for vm in self.ahead[round_].placed[position].vms])
+
+    def running(self, vm: RunningVM) -> Placed:
+        """A VM as stores keep it."""
+        return Placed(vm.name, nameless(vm.vm), self.allocator.zone.machine_names[vm.machine])
 
     def take_back(self, round_: int, position: int) -> None:
         """Undo a placement that was not committed, exactly."""
@@ -193,6 +195,11 @@ class Replica:
         if self.adopted.get(machine, version + 1) <= version:
             del self.adopted[machine]
 
+    def apply(self, entry: Entry) -> None:
+        """Let a copy that runs not ahead be as it is after the next entry."""
+        self._apply(entry, None)
+        self.revision += 1
+
     def _apply(self, entry: Entry, own: RoundAhead | None) -> None:
         """Let the copy be as it is after an entry. Of its own placements only the books' stamps are news."""
         allocator, view, index = self.allocator, self.view, self.allocator.zone.machine_index
@@ -211,6 +218,7 @@ class Replica:
             news[name] = not mine and (not adopted or version > adopted.get(machine, -1))
             if version > fed[machine]:
                 fed[machine] = version
+        known = allocator.tenants.get(entry.tenant)
         for placed in entry.released:
             running = self.shadowed.pop(placed.vm, None) or allocator.vms.get(placed.vm)
             if running is None or running.machine != index[placed.machine]:
@@ -218,6 +226,8 @@ class Replica:
             if news[placed.machine]:
                 view.remove(running.machine, running.shape)
             allocator.strike(running)
+        if known is not None and entry.placed:
+            allocator.tenants[entry.tenant] = known  # its only VM has moved: it is the same tenant still
         if not mine:
             for placed in entry.placed:
                 spec, name = placed.spec, placed.machine

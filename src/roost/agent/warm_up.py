@@ -12,8 +12,10 @@ from roost.model.zone import Zone
 WHO = "warm-up"
 
 
-def warm_up(zone: Zone, policy: RulePolicy) -> None:
+def warm_up(zone: Zone, policy: RulePolicy, *, looking: bool = False) -> None:
     """Compile all that deciding and re-checking by a policy needs; one that does not work raises.
+
+    `looking`: and all that comparing it with another one needs.
 
     Works on a copy, so it may run in another thread than an agent that decides on the same zone.
     """
@@ -23,6 +25,8 @@ def warm_up(zone: Zone, policy: RulePolicy) -> None:
     for top in (1, 2):
         for placement in allocator.allocate(Request(WHO, (wish,)), top).placements:
             allocator.release(placement.vm)
+    if looking:
+        allocator.engine.look(allocator.shape(wish, WHO))
     bench = Recheck(zone, policy.rules).bench(holdings_of(allocator, [0], [0]))
     if bench.place(zone.machine_names[0], wish, WHO) is None:
         bench.remove(zone.machine_names[0], wish, WHO)

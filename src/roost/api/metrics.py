@@ -55,6 +55,10 @@ class Metrics:
         self.committed = histogram("commit_duration_seconds", "Time the store took for a group of requests.")
         self.conflicts = counter("conflicts_total", "Commits refused because somebody was faster.", "reason")
         self.retries = counter("retries_total", "Requests decided again after a conflict.")
+        self.shadow_decisions = counter("shadow_decisions_total", "Decisions that a policy in the shadow looked at.")
+        self.shadow_changed = counter(
+            "shadow_changed_total", "Of these, those that it would have decided otherwise.", "kind", "rule"
+        )
         self.shed = counter("shed_requests_total", "Requests refused because too much was asked at once.")
         self.cache = counter("cache_requests_total", "Uses of cached objects.", "class", "result")
         self.cache_updates = counter("cache_updates_total", "Machines looked at to bring caches up to date.", "class")
@@ -112,6 +116,11 @@ class Metrics:
             self.committed.observe(agent.commit_seconds.popleft())
         for reason, number in counters.reasons.items():
             self.conflicts.labels(reason).inc(self._more("conflict", reason, now=number))
+        if (shadow := service.shadow) is not None:
+            began = str(shadow.began)
+            self.shadow_decisions.inc(self._more("shadow", began, now=shadow.decisions))
+            for (kind, rule), number in shadow.changed.items():
+                self.shadow_changed.labels(kind, rule).inc(self._more("shadow", began, kind, rule, now=number))
         for arm in allocator.arms:
             for name, stats in arm.engine.cache_stats().items():
                 label = name.replace(" ", "_")

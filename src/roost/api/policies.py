@@ -10,14 +10,14 @@ import msgspec
 from roost.engine.ruleset import PolicySplit
 from roost.model.errors import InvalidInput, UnknownName
 from roost.rules.policy import SHIPPED, Policy, shipped_policies
-from roost.wire import Active
+from roost.wire import Active, ShadowPolicy
 
 KIND, PAST, ACTIVE = KINDS = (
     "policy",
     "past policy",
     "active",
 )  # in the registry; past ones by digest
-IN_FORCE = "policies"  # the one entry of kind ACTIVE: an `Active` as JSON
+IN_FORCE, SHADOW = "policies", "shadow"  # the entries of kind ACTIVE: an `Active` and a `ShadowPolicy` as JSON
 
 
 @lru_cache(maxsize=1_024)
@@ -35,6 +35,8 @@ class PolicyBook:
         self._past = {digest: text for (kind, digest), text in registry.items() if kind == PAST}
         chosen = registry.get((ACTIVE, IN_FORCE))
         self.in_force = msgspec.json.decode(chosen, type=Active) if chosen else None
+        beside = registry.get((ACTIVE, SHADOW))
+        self.shadow = msgspec.json.decode(beside, type=ShadowPolicy) if beside else None
 
     def names(self) -> list[str]:
         """Every policy that can be activated."""
@@ -63,6 +65,10 @@ class PolicyBook:
         if policy.digest != digest:
             raise InvalidInput("policy", f"{name} {digest}, which decided it, is not known here any more")
         return policy
+
+    def in_shadow(self) -> Policy | None:
+        """What decides beside the policy in force, if anything does."""
+        return self.recorded(f"{self.shadow.policy} {self.shadow.digest}") if self.shadow else None
 
     def split(self, otherwise: Policy) -> PolicySplit:
         """What decides: as the registry says, else the policy of the settings."""

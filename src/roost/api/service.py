@@ -25,6 +25,7 @@ import structlog
 
 from roost.agent.agent import Agent, AgentSettings, Loaded, Ticket
 from roost.agent.allocator import Allocator
+from roost.agent.contrast import Shadow
 from roost.agent.operation import Operation, PlaceVMs, ReleaseVMs, SetEntry
 from roost.agent.past import recall
 from roost.agent.warm_up import warm_up
@@ -82,6 +83,7 @@ class Service:
         self._pumping, self._gathered = False, 0
         self._deadlines: deque[tuple[float, asyncio.Future[Ticket]]] = deque()
         self._registry: object = None  # the one that was read last
+        self.shadow: Shadow | None = None  # what decides beside the policy in force
         self._switching: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._compiling = ThreadPoolExecutor(1, "roost-compiler")
@@ -112,7 +114,9 @@ class Service:
         for work, pause in ((self._tick, TICK_SECONDS), (self._measure, MEASURE_SECONDS), (self._trim, 0.0)):
             self._tasks.append(asyncio.create_task(self._again_and_again(work, pause)))
         if _digests(self.policies.split(self._own)) != _digests(self.agent.split):  # activated while it was loading
-            self._begin_switch()
+            self._begin(self._switch)
+        if self.policies.shadow:
+            self._begin(self._cast_shadow)
         agent = self.agent
         log.info(
             "ready", agent=agent.name, revision=agent.replica.revision, machines=len(agent.allocator.zone.machines)
@@ -365,26 +369,48 @@ class Service:
         """Take in tokens and policies as the feed brought them."""
         registry = self._registry = self.agent.replica.registry
         self.tokens = TokenBook({name: value for (kind, name), value in registry.items() if kind == TOKEN})
-        before, self.policies = self.policies.in_force, PolicyBook(registry, self._own)
-        if self.policies.in_force != before and self.ready:
-            self._begin_switch()
+        before, self.policies = self.policies, PolicyBook(registry, self._own)
+        if self.policies.in_force != before.in_force and self.ready:
+            self._begin(self._switch)
+        if self.policies.shadow != before.shadow and self.ready:
+            self._begin(self._cast_shadow)
 
-    def _begin_switch(self) -> None:
-        self._switching = asyncio.create_task(self._switch(self._switching))
+    def _begin(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do something once what was begun before is done."""
+        self._switching = asyncio.create_task(self._after(self._switching, work))
         self._switching.add_done_callback(lambda task: task.cancelled() or task.exception())  # whoever waits is told
 
-    async def _switch(self, earlier: asyncio.Task[None] | None) -> None:
-        """Decide as the registry says, once all that needs is compiled."""
+    async def _after(self, earlier: asyncio.Task[None] | None, work: Callable[[], Awaitable[None]]) -> None:
         if earlier is not None and not earlier.done():
             await asyncio.wait([earlier])
+        await work()
+
+    async def _switch(self) -> None:
+        """Decide as the registry says, once all that needs is compiled."""
         try:
             split = self.policies.split(self._own)
             for policy in split.policies:
-                await self._compile(policy)
+                await self._compile(policy, looking=self.policies.shadow is not None)
             self.agent.switch(split)
             log.info("policies in force", policies=[each.name for each in split.policies], share=split.share)
         except RoostError as error:
             log.error("a policy was activated that does not work here", detail=str(error))
+            raise
+
+    async def _cast_shadow(self) -> None:
+        """Let decide beside the policy in force what the registry says, once it is compiled."""
+        try:
+            policy, wanted = self.policies.in_shadow(), self.policies.shadow
+            shadow = None
+            if policy is not None and wanted is not None:
+                for each in (policy, *self.agent.split.policies):
+                    await self._compile(each, looking=True)
+                shadow = Shadow(policy, wanted.share, stopped=partial(_say_stopped, policy.name))
+                shadow.join(self.agent.allocator)
+            self.shadow = self.agent.shadow = shadow
+            log.info("policy in the shadow", policy=policy.name if policy else "")
+        except RoostError as error:
+            log.error("a policy was put in the shadow that does not work here", detail=str(error))
             raise
 
     async def prepare(self, text_or_policy: str | Policy) -> Policy:
@@ -397,9 +423,9 @@ class Service:
         finally:
             self._compiles -= 1
 
-    async def _compile(self, text_or_policy: Any) -> Policy:
+    async def _compile(self, text_or_policy: Any, *, looking: bool = False) -> Policy:
         """In a thread of its own: it may take half a minute."""
-        job = partial(_compiled, self.agent.allocator.zone, text_or_policy)
+        job = partial(_compiled, self.agent.allocator.zone, text_or_policy, looking)
         return await self._loop.run_in_executor(self._compiling, job)
 
     async def switched(self) -> None:
@@ -457,12 +483,16 @@ class Service:
         return known[1], known[2]
 
 
-def _compiled(zone: Zone, text_or_policy: str | Policy) -> Policy:
+def _compiled(zone: Zone, text_or_policy: str | Policy, looking: bool) -> Policy:
     policy = text_or_policy
     if isinstance(policy, str):
         policy = Policy.parse(policy, only_shipped=True)
-    warm_up(zone, policy)
+    warm_up(zone, policy, looking=looking)
     return policy
+
+
+def _say_stopped(policy: str, problem: str) -> None:
+    log.error("the policy in the shadow is switched off: it does not work here", policy=policy, detail=problem)
 
 
 def _digests(split: PolicySplit) -> tuple[object, ...]:

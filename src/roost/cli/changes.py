@@ -9,10 +9,11 @@ import typer
 
 from roost.cli.options import PAGE, Service, flat
 from roost.cli.output import Form, Output, print_json_line, say, when
+from roost.model.request import HOLD, hold_of
 
 if TYPE_CHECKING:
     from roost.client import Client
-    from roost.wire import ChangeView
+    from roost.wire import ChangeView, Placement
 
 BEYOND = 2**62  # any revision
 NAMED = 3  # VMs and machines of one change that are named
@@ -54,11 +55,14 @@ def _listed(client: Client, since: int) -> Iterator[ChangeView]:
 
 
 def _words(change: ChangeView) -> Iterator[str]:
-    """What a change was."""
-    if change.placed:
-        yield f"placed {_some([f'{p.vm} on {p.machine}' for p in change.placed])}"
-    if change.released:
-        yield f"released {_some([f'{p.vm} from {p.machine}' for p in change.released])}"
+    """What a change was. A VM that is released and placed has moved, and what was held for it has served."""
+    targets = {p.vm: p.machine for p in change.placed}
+    moved = [p for p in change.released if p.vm in targets]
+    served = {name for p in moved for name in (p.vm, hold_of(p.vm))}
+    if moved:
+        yield f"moved {_some([f'{p.vm} from {p.machine} to {targets[p.vm]}' for p in moved])}"
+    yield from _words_of("placed", "on", "held room", [p for p in change.placed if p.vm not in served])
+    yield from _words_of("released", "from", "gave back room", [p for p in change.released if p.vm not in served])
     if change.added:
         yield f"added {_some(change.added)}"
     if change.machines:
@@ -68,6 +72,14 @@ def _words(change: ChangeView) -> Iterator[str]:
     if change.removed:
         yield f"removed {_some(change.removed)}"
     yield from change.registered
+
+
+def _words_of(verb: str, where: str, held: str, vms: Sequence[Placement]) -> Iterator[str]:
+    """What was done to VMs, and to room that is held for them."""
+    if some := [f"{p.vm} {where} {p.machine}" for p in vms if not p.vm.endswith(HOLD)]:
+        yield f"{verb} {_some(some)}"
+    if some := [f"{p.vm.removesuffix(HOLD)} on {p.machine}" for p in vms if p.vm.endswith(HOLD)]:
+        yield f"{held} for {_some(some)}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -38,5 +38,7 @@ def _what(decision: DecisionView) -> str:
     kind = str(what.get("do", "")).replace("_", " ")
     if isinstance(request := what.get("request"), dict):
         return f"{kind} {len(request.get('vms', ()))} VMs of {request.get('tenant', '')}"
+    if kind == "move":
+        return f"{kind} {what['vm']} to {what['machine']}, {what.get('step', 'whole')}"
     named = (str(what[name]) for name in ("tenant", "machine", "cluster", "kind", "name") if what.get(name))
     return " ".join((kind, *named))

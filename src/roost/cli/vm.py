@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -10,9 +11,26 @@ from roost.cli.options import DryRun, Key, Paging, Service, flat
 from roost.cli.output import Form, Output, print_facts, print_json, print_table
 from roost.cli.tenant import show_done
 
-app = typer.Typer(help="Look at VMs, and delete single ones.", no_args_is_help=True)
+app = typer.Typer(help="Look at VMs, move them, and delete single ones.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Its whole name: web/0.", metavar="TENANT/NAME")]
+
+
+class Step(StrEnum):
+    """What can be done of a move."""
+
+    HOLD = "hold"
+    FINISH = "finish"
+    CANCEL = "cancel"
+    WHOLE = "whole"
+
+
+DONE = {
+    Step.HOLD: "held room for {vm} on {machine}",
+    Step.FINISH: "moved {vm} to {machine}",
+    Step.CANCEL: "gave back the room for {vm} on {machine}",
+    Step.WHOLE: "moved {vm} to {machine}",
+}
 
 
 @app.command("list")
@@ -72,3 +90,30 @@ def delete(name: Name, service: Service, key: Key = "", dry_run: DryRun = False,
     with service.open() as client:
         done = client.delete_vm(name, key=key, dry_run=dry_run)
     show_done(done, f"released {name}", output)
+
+
+@app.command()
+@flat
+def move(
+    name: Name,
+    service: Service,
+    to: Annotated[str, typer.Option("--to", help="Where it is to run.", metavar="MACHINE")],
+    step: Annotated[
+        Step, typer.Option("--step", help="Hold room there, then finish or cancel; or the whole move at once.")
+    ] = Step.WHOLE,
+    key: Key = "",
+    dry_run: DryRun = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Move a VM to another machine.
+
+    At once, or in steps: hold room on the target while its memory is copied, then finish the move, or cancel it.
+
+    \b
+      roost vm move web/0 --to c000-r01-m02
+      roost vm move web/0 --to c000-r01-m02 --step hold
+      roost vm move web/0 --to c000-r01-m02 --step finish
+    """
+    with service.open() as client:
+        done = client.move_vm(name, to, step.value, key=key, dry_run=dry_run)
+    show_done(done, DONE[step].format(vm=name, machine=to), output)

@@ -45,6 +45,8 @@ def worker(
       {"key": "k5", "do": "add_machines", "machines": [[name, datacenter, cluster, rack, generation, update_domain,
                                                        \\[features], \\[capacity of each resource]]]}
       {"key": "k6", "do": "remove_machines", "machines": ["c000-r00-m00"]}     or "cluster": "c000"
+      {"key": "k7", "do": "move", "tenant": "web", "vm": "web/1", "machine": "c000-r00-m01"}
+                                          "step": "hold", "finish" or "cancel"; without one the VM moves at once
 
     \b
       roost store create zone.db --zone synthetic:1000

@@ -27,6 +27,7 @@ from roost.wire import (
     ClusterView,
     DecisionPage,
     DecisionView,
+    Differences,
     Done,
     ExplanationView,
     Health,
@@ -34,6 +35,7 @@ from roost.wire import (
     MachinePage,
     MachineState,
     MachineView,
+    MoveStep,
     NewMachine,
     NewMachines,
     NewToken,
@@ -46,11 +48,14 @@ from roost.wire import (
     ScaleIn,
     ScaleOut,
     Scope,
+    ShadowPolicy,
+    ShadowWish,
     TenantPage,
     TenantView,
     TenantWish,
     TokenMade,
     Tokens,
+    VMMove,
     VMPage,
     VMView,
     VMWish,
@@ -225,6 +230,11 @@ def delete_vm(vm: str, *, key: str = "", dry_run: bool = False) -> Call[Done]:
     return _write("DELETE", _vm(vm), Done, key=key, dry_run=dry_run)
 
 
+def move_vm(vm: str, machine: str, step: MoveStep = "whole", *, key: str = "", dry_run: bool = False) -> Call[Done]:
+    """Bring a VM to another machine at once, or in steps: hold room there, then finish the move or cancel it."""
+    return _write("POST", _vm(vm), Done, VMMove(machine=machine, step=step), key=key, dry_run=dry_run)
+
+
 # ------------------------------------------------------------------------------------------- machines and clusters
 
 
@@ -396,6 +406,24 @@ def activate_policy(
     return replace(call, patience=COMPILING)
 
 
+def shadow_policy(policy: str, *, share: float = 1.0, key: str = "", dry_run: bool = False) -> Call[ShadowPolicy]:
+    """Let a policy decide beside the one in force, for a share of the tenants; nothing is placed by it."""
+    call = _write(
+        "POST", "/v1/policies/shadow", ShadowPolicy, ShadowWish(policy=policy, share=share), key=key, dry_run=dry_run
+    )
+    return replace(call, patience=COMPILING)
+
+
+def end_shadow(*, key: str = "") -> Call[None]:
+    """Let no policy decide beside the one in force."""
+    return _write("DELETE", "/v1/policies/shadow", NoneType, key=key)
+
+
+def policy_differences() -> Call[Differences]:
+    """What the policy in the shadow would have decided otherwise."""
+    return _read("/v1/policies/differences", Differences)
+
+
 def policy_results(*, since: float | None = None) -> Call[PolicyResults]:
     """What each policy did since a time (seconds since 1970), or since the last activation."""
     return _read("/v1/policies/results", PolicyResults, since=since)
@@ -412,6 +440,11 @@ def list_changes(*, since: int = 0, limit: int = PAGE) -> Call[Changes]:
 def stream_changes(since: int | None = None) -> Call[bytes]:
     """Changes after a revision (else from now on) as they happen: server-sent events. `Client.changes` reads them."""
     return replace(_read("/v1/changes/stream", bytes, since=since), headers={"accept": "text/event-stream"})
+
+
+def snapshot() -> Call[bytes]:
+    """The zone as it is now, as JSON: what `roost whatif` asks questions about."""
+    return replace(_read("/v1/snapshot", bytes), patience=LOOKING_BACK)
 
 
 def list_tokens() -> Call[Tokens]:

@@ -13,6 +13,7 @@ from roost.engine.ruleset import BoundRule
 from roost.engine.selection import Engine, Judgement
 from roost.engine.shape import Shape
 from roost.engine.view import View
+from roost.model.zone import Zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +82,22 @@ def plain(record: Any) -> SimpleNamespace:
     return SimpleNamespace(**{name: record[name].tolist() for name in record.dtype.names})
 
 
+def fact(column: Rule, row: Any, vm: Any, zone: Zone) -> float:
+    """What a derived column says of a machine, by the same functions, uncompiled."""
+    needs = (fact(need, row, vm, zone) for need in column.needs)
+    return float(column.function(row, vm, *needs, *BoundRule(column).constants(zone)))
+
+
 def scores(engine: Engine, view: View, shape: Shape, machine: int) -> list[float]:
     """A machine's score for every preference, by the same functions, uncompiled."""
     vm, row = plain(shape.row[0]), plain(view.machines[machine])
     rack = plain(view.racks[row.rack])
-
-    def fact(column: Rule) -> float:
-        constants = BoundRule(column).constants(view.zone)
-        return float(column.function(row, vm, *(fact(need) for need in column.needs), *constants))
-
     return [
         float(
             bound.rule.function(
                 rack if bound.rule.scope == "rack" else row,
                 vm,
-                *(fact(need) for need in bound.rule.needs),
+                *(fact(need, row, vm, view.zone) for need in bound.rule.needs),
                 *bound.constants(view.zone),
             )
         )

@@ -685,24 +685,18 @@ def mask_refused(
 
 
 @njit(cache=True)
-def assign(
-    machines, racks, clusters, links, journal, columns, column_seen, tally, tenant, counts, scratch, undo, rng, placing,
-    top_clusters, homes, constrained, vm_row, keys, rack_sums, cluster_sums, slots, ranking, top_machines
+def choose_clusters(
+    machines, racks, clusters, links, journal, columns, column_seen, tally, tenant, counts, scratch, undo,
+    top_clusters, constrained, vm, keys, rack_sums, cluster_sums, slots, ranking
 ):  # fmt: skip
-    """Choose a machine for one VM and put the VM on it.
+    """Bring clusters up to date in order of preference, until `top_clusters` of them have a valid machine.
 
-    Clusters in order of preference are brought up to date until `top_clusters` of them have a valid machine; among
-    these the lowest key wins, ties are drawn uniformly; `top_machines` > 1 draws from that many best instead, and
-    below -1 the agent takes the one of that many best that it likes most. No valid machine is ever missed: clusters
-    without one do not count towards the bound.
-
-    The machine is also left in `placing`, for a caller that is interrupted before it hears the answer.
-    Returns machine or -1, machines looked at, a rule's fault or 0, how many the draw was among, clusters found.
+    They are left in `scratch`, the best first. What the tenant's rules refuse is masked as far as was needed to know.
+    Returns machines looked at, a rule's fault or 0, how many clusters were found, how much is masked.
     """
-    vm = vm_row[0]
     fault = rank(clusters, journal, vm, ranking)
     updated, found, undone = 0, ZERO, ZERO
-    chosen, heap = scratch[CHOSEN], scratch[HEAP]
+    chosen = scratch[CHOSEN]
     for i in range(clusters.shape[0]):
         c = ranking[ORDER, i]
         if ranking[KEY, c] >= INVALID or found == top_clusters:
@@ -724,6 +718,29 @@ def assign(
         if cluster_sums[c, LOW] < INVALID:
             chosen[found] = c
             found += 1
+    return updated, fault, found, undone
+
+
+@njit(cache=True)
+def assign(
+    machines, racks, clusters, links, journal, columns, column_seen, tally, tenant, counts, scratch, undo, rng, placing,
+    top_clusters, homes, constrained, vm_row, keys, rack_sums, cluster_sums, slots, ranking, top_machines
+):  # fmt: skip
+    """Choose a machine for one VM and put the VM on it.
+
+    Clusters in order of preference are brought up to date until `top_clusters` of them have a valid machine; among
+    these the lowest key wins, ties are drawn uniformly; `top_machines` > 1 draws from that many best instead, and
+    below -1 the agent takes the one of that many best that it likes most. No valid machine is ever missed: clusters
+    without one do not count towards the bound.
+
+    The machine is also left in `placing`, for a caller that is interrupted before it hears the answer.
+    Returns machine or -1, machines looked at, a rule's fault or 0, how many the draw was among, clusters found.
+    """
+    vm, chosen, heap = vm_row[0], scratch[CHOSEN], scratch[HEAP]
+    updated, fault, found, undone = choose_clusters(
+        machines, racks, clusters, links, journal, columns, column_seen, tally, tenant, counts, scratch, undo,
+        top_clusters, constrained, vm, keys, rack_sums, cluster_sums, slots, ranking
+    )  # fmt: skip
     m, ties, few = -ONE, ZERO, abs(top_machines)
     if found > 0 and fault == 0 and few > 1:
         ties = best_keys(few, chosen, found, racks, clusters, keys, rack_sums, heap)
@@ -755,7 +772,71 @@ def assign(
     return m, updated, fault, ties, found
 
 
+@njit(cache=True)
+def look(
+    machines, racks, clusters, links, journal, columns, column_seen, tally, tenant, counts, scratch, undo,
+    top_clusters, constrained, vm_row, keys, rack_sums, cluster_sums, slots, ranking, held, judged
+):  # fmt: skip
+    """What `assign` would choose for a VM that is on machine `held` (-1: nowhere), were it not there; and how machine
+    `judged` compares. Nothing stays changed, and nothing is drawn.
+
+    Returns a rule's fault or 0; one of the best machines or -1 and its key; the verdict on `judged`, its detail and its
+    key (see `judge`); the cluster's key, whether it is among the chosen, and the key of the last that is.
+    """
+    vm, chosen = vm_row[0], scratch[CHOSEN]
+    if held >= 0:
+        put(machines, racks, clusters, links, journal, held, vm, -ONE)
+    _, fault, found, undone = choose_clusters(
+        machines, racks, clusters, links, journal, columns, column_seen, tally, tenant, counts, scratch, undo,
+        top_clusters, constrained, vm, keys, rack_sums, cluster_sums, slots, ranking
+    )  # fmt: skip
+    best, low, at, last = -ONE, INVALID, ZERO, INVALID
+    for i in range(found):
+        if cluster_sums[chosen[i], LOW] < low:
+            low, at = cluster_sums[chosen[i], LOW], i
+    if found > 0:  # the first with a cluster's lowest key is one that the tenant's rules let through
+        best = nth_with_key(ZERO, low, chosen[at:], ONE, racks, clusters, keys, rack_sums)
+        last = ranking[KEY, chosen[found - 1]]
+    unmask(keys, rack_sums, cluster_sums, undo, undone)
+    verdict, detail, key, cluster, selected = -ONE, ZERO, INVALID, INVALID, ZERO
+    if judged >= 0:
+        c = np.int64(machines[judged].cluster)
+        cluster = ranking[KEY, c]
+        for i in range(found):
+            selected += chosen[i] == c
+        refresh_columns(c, machines, clusters, links, journal, vm, columns, column_seen, slots, tally)
+        failed, bits = cluster_failure(clusters[c], vm), rack_bits(racks[machines[judged].rack], vm)
+        verdict, detail, key, wrong = judge_machine(
+            judged, failed, bits, machines, racks, clusters, vm, columns, slots, tenant, counts, constrained
+        )
+        fault = max(fault, wrong, bits - INVALID)
+    if held >= 0:
+        put(machines, racks, clusters, links, journal, held, vm, ONE)
+    return fault, best, low, verdict, detail, key, cluster, selected, last
+
+
 # ---------------------------------------------------------------------------------------------------- explaining
+
+
+@njit(cache=True)
+def judge_machine(m, failed, bits, machines, racks, clusters, vm, columns, slots, tenant, counts, constrained):
+    """A machine's verdict, which word completes its reason, its full key, and a rule's fault or 0; see `judge`.
+
+    `failed`: the cluster validator that says no, -1 for none; `bits`: of the rack's preferences.
+    """
+    if failed >= 0:
+        return np.int64(failed), ZERO, INVALID, ZERO
+    verdict = np.int64(machine_failure(machines[m], vm, m, columns, slots))
+    if verdict >= 0:
+        return CLUSTER_VALIDATORS + verdict, np.int64(machine_detail(machines[m], vm, verdict)), INVALID, ZERO
+    key = np.int64(machine_score(machines[m], vm, m, columns, slots))
+    if key > INVALID:
+        return -ONE, ZERO, INVALID, key - INVALID
+    if constrained:
+        verdict = np.int64(tenant_verdict(m, machines, racks, clusters, tenant, counts))
+        if verdict >= 0:
+            return CLUSTER_VALIDATORS + VALIDATORS + verdict, ZERO, key | bits, ZERO
+    return -ONE, ZERO, key | bits, ZERO
 
 
 @njit(cache=True)
@@ -781,21 +862,8 @@ def judge(
             if bits > INVALID:
                 fault = bits - INVALID
             for m in range(racks[r].first, racks[r].first + racks[r].machines):
-                verdicts[m], details[m], full_keys[m] = failed, 0, INVALID
-                if failed >= 0:
-                    continue
-                verdict = machine_failure(machines[m], vm, m, columns, slots)
-                if verdict >= 0:
-                    verdicts[m] = CLUSTER_VALIDATORS + verdict
-                    details[m] = machine_detail(machines[m], vm, verdict)
-                    continue
-                key = machine_score(machines[m], vm, m, columns, slots)
-                if key > INVALID:
-                    fault = key - INVALID
-                    continue
-                full_keys[m] = key | bits
-                if constrained:
-                    verdict = tenant_verdict(m, machines, racks, clusters, tenant, counts)
-                    if verdict >= 0:
-                        verdicts[m] = CLUSTER_VALIDATORS + VALIDATORS + verdict
+                verdicts[m], details[m], full_keys[m], wrong = judge_machine(
+                    m, failed, bits, machines, racks, clusters, vm, columns, slots, tenant, counts, constrained
+                )
+                fault = max(fault, wrong)
     return fault

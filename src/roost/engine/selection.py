@@ -48,6 +48,25 @@ class Assignment(NamedTuple):
     clusters: int  # how many clusters had a valid machine, up to the policy's bound
 
 
+class Look(NamedTuple):
+    """What would be chosen for a VM, and how another machine compares. Keys and verdicts as in a `Judgement`."""
+
+    machine: int  # one of the best; -1: no machine is valid
+    key: int
+    verdict: int  # on the other machine
+    detail: int
+    other_key: int
+    cluster_key: int  # of the other machine's cluster
+    selected: int  # 1: that is among the clusters that were looked at
+    last_cluster_key: int  # of the last of these
+
+    def agrees(self, placed: int) -> bool:
+        """Whether it is plain that a VM that was placed there, -1 for nowhere, would be again."""
+        if placed < 0:
+            return self.machine < 0
+        return self.verdict < 0 and self.selected > 0 and self.other_key == self.key
+
+
 class Evaluation:
     """Every machine's key for one vector of trait values, cluster by cluster as they are asked for."""
 
@@ -118,11 +137,13 @@ class Engine:
         self._undo = zeros((3 * len(view.machines) + 2 * len(view.racks) + len(view.clusters) + 8, 4), np.int64)
 
         # What the kernel is given every time, in its order.
-        self._assign = self.kernel.assign
-        self._standing = (
+        self._assign, self._look = self.kernel.assign, self.kernel.look
+        looking = (
             *view.rows, self._columns, self._column_seen, self._column_updates, self.desk.row, self.desk.counts,
-            self._scratch, self._undo, self.rng, view.placing, rules.top_clusters,
+            self._scratch, self._undo,
         )  # fmt: skip
+        self._standing = (*looking, self.rng, view.placing, rules.top_clusters)
+        self._looking = (*looking, rules.top_clusters)
 
     def assign(self, shape: Shape, top: int = 1) -> Assignment:
         """Choose a machine for one VM of the tenant at the desk and put it there.
@@ -149,10 +170,8 @@ class Engine:
         machine, updated, fault, tied, clusters = self._assign(
             *self._standing, desk.homes, desk.constrained, shape.row, *evaluation.arrays, evaluation.ranking, top
         )
-        if fault:  # forget what a faulty rule said, so that it is named again next time
-            pool.discard(shape.machine_key)
-            self.rankings.discard(shape.cluster_key)
-            raise self._fault(fault)
+        if fault:
+            raise self._forget(shape, fault)
         stats = pool.stats
         if hit:
             stats.updated_on_hit += updated
@@ -165,6 +184,29 @@ class Engine:
         if machine >= 0:
             view.note_placed(machine)
         return Assignment(machine, updated, hit, tied, clusters)
+
+    def look(self, shape: Shape, held: int = -1, other: int = -1) -> Look:
+        """What would be chosen for a VM of the tenant at the desk that is on machine `held` now, were it not there.
+
+        -1: it is nowhere. Nothing is placed, drawn or counted. `other`: a machine to compare with what is chosen.
+        """
+        evaluation = self.evaluations.find(shape.machine_key) or self._new_evaluation(shape)
+        if evaluation.columns_version != self._columns_version:
+            self._find_columns(evaluation)
+        if evaluation.ranked_for is not shape:
+            evaluation.ranked_for, evaluation.ranking = shape, self.ranking(shape)
+        found = self._look(
+            *self._looking, self.desk.constrained, shape.row, *evaluation.arrays, evaluation.ranking, held, other
+        )
+        if found[0]:
+            raise self._forget(shape, found[0])
+        return Look._make(found[1:])
+
+    def _forget(self, shape: Shape, fault: int) -> InvalidInput:
+        """Forget what a faulty rule said, so that it is named again next time."""
+        self.evaluations.discard(shape.machine_key)
+        self.rankings.discard(shape.cluster_key)
+        return self._fault(fault)
 
     def ranking(self, shape: Shape) -> NDArray[np.int64]:
         """The order of clusters for a shape; brought up to date by the kernel when it is used."""
@@ -180,7 +222,7 @@ class Engine:
 
     def cluster_lots(self, shape: Shape) -> NDArray[np.int64]:
         """How ties between clusters fall for a shape: drawn once, so that an agent keeps to clusters it knows."""
-        lots = np.random.default_rng([self.seed % 2**32, *(value % 2**32 for value in shape.cluster_key)])
+        lots = np.random.default_rng([self.seed % 2**32, *(value % 2**32 for value in shape.lots)])
         return lots.permutation(len(self.view.clusters))
 
     def _new_evaluation(self, shape: Shape) -> Evaluation:

@@ -27,6 +27,7 @@ class Shape:
     traits: dict[str, int]
     machine_key: tuple[int, ...]  # the trait values that machine rules depend on: names its evaluation
     cluster_key: tuple[int, ...]  # the same for cluster rules: names its ranking
+    lots: tuple[int, ...]  # what ties between clusters are drawn by: the same again
 
 
 def vm_row_type(zone: Zone, own_traits: tuple[str, ...] = ()) -> np.dtype[np.void]:
@@ -126,13 +127,9 @@ class Shapes:
                 row[trait] = value
         if traits["colocation"] >= 0:
             row["avoids"] = zone.conflicts[traits["colocation"]]
-        return Shape(
-            row,
-            row[0],
-            traits,
-            tuple(traits[t] for t in self.rules.machine_traits),
-            tuple(traits[t] for t in self.rules.cluster_traits),
-        )
+        cluster_key = tuple(traits[t] for t in self.rules.cluster_traits)
+        machine_key = tuple(traits[t] for t in self.rules.machine_traits)
+        return Shape(row, row[0], traits, machine_key, cluster_key, cluster_key)
 
 
 def _find(name: str, known: tuple[str, ...], where: str, kind: str) -> int:

@@ -31,9 +31,10 @@ class TenantDesk:
             self.homes = np.zeros(2 * (len(homes) + wanted), np.int32)
         for field, value in constraints.named.items():
             self.row[field] = COLOCATE[str(value)] if field == "colocate" else value
-        self._arrive(homes, wanted)
+        self.seat(homes, wanted)
 
-    def _arrive(self, homes: Sequence[int], wanted: int) -> None:
+    def seat(self, homes: Sequence[int], wanted: int) -> None:
+        """The tenant has VMs on `homes`, besides those it had, and wants `wanted` more."""
         view, new = self.view, np.array(homes, np.int64)
         self.row["remaining"] = wanted
         if len(new):
@@ -53,7 +54,7 @@ class TenantDesk:
     def restart(self, wanted: int, refused: Sequence[int]) -> None:
         """Begin the same request again, for a tenant that has no VMs, but not in the units that were refused."""
         self._leave()
-        self._arrive((), wanted)
+        self.seat((), wanted)
         self.refuse(refused)
 
     def refuse(self, units: Sequence[int]) -> None:

@@ -83,6 +83,10 @@ class View:
         """Believe a fresher row (an array of one) about what a machine holds and how it is."""
         self._change("adopt", machine, fresh)
 
+    def suppose(self, machine: int, shape: Shape, sign: int) -> None:
+        """Put a VM on a machine (1) or take it off (-1), only to look: whoever does undoes it, and none is noted."""
+        self.kernel.place(*self.rows, machine, shape.row, sign)
+
     def _change(self, what: str, row: int, value: Any) -> None:
         before = int(self.journal[0])
         self._note(before, self._apply(what, row, value))
@@ -135,6 +139,10 @@ class View:
     def reaches(self, revision: int) -> bool:
         """Whether the state at a revision can still be rebuilt."""
         return self._reach <= revision <= self.revision
+
+    def unchanged_since(self, revision: int) -> bool:
+        """Whether all is as it was then."""
+        return revision <= self.revision and (not self._history or self._history[-1][0] < revision)
 
     def at(self, revision: int) -> View:
         """A copy of the zone as it was at a recent revision; it keeps no history of its own."""

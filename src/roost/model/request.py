@@ -11,6 +11,7 @@ import msgspec
 from roost.model.errors import InvalidInput
 
 MOST = 1_000_000  # of anything a constraint can ask for
+HOLD = "~hold"  # how the name of room ends that is held for a VM which is to move; no VM is called so
 Colocation = Literal["rack", "cluster", "datacenter"]
 
 
@@ -104,10 +105,18 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         for i, vm in enumerate(vms):
             if not isinstance(vm, VM):
                 raise InvalidInput(f"request.vms[{i}]", f"must be a VM, not {vm!r}", "for example VM('D4')")
+            if vm.name and str(vm.name).endswith(HOLD):
+                problem = f"{vm.name!r} ends in {HOLD}, as only room that is held for a VM may"
+                raise InvalidInput(f"request.vms[{i}].name", problem, "choose another name")
         msgspec.structs.force_setattr(self, "vms", vms)
         wished: object = self.constraints
         if not isinstance(wished, Constraints | None):
             raise InvalidInput("request.constraints", f"is {wished!r}", "give Constraints(…)")
+
+
+def hold_of(vm: str) -> str:
+    """What room is called that is held for a VM elsewhere: a VM of the same tenant, as long as the move lasts."""
+    return vm + HOLD
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):

@@ -44,7 +44,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Take all these VMs of a tenant off their machines, or none of them."""
+    """Take all these VMs of a tenant off their machines, or none of them; what is held for them must go with them."""
 
     key: str
     request: bytes
@@ -52,6 +52,25 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tenant: str
     released: tuple[Placed, ...]
     stamp: int | None = None  # if given, the tenant must be as it was then: for taking away all of its VMs
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Take a VM off its machine and put it on another, where room may be held for it; or only hold that room.
+
+    It rests on where the VM runs and on whether room is held for it. What is so already is done, and changes nothing.
+    """
+
+    key: str
+    request: bytes
+    record: Record
+    tenant: str
+    constraints: Constraints = UNCONSTRAINED
+    stamp: int  # the tenant's when this was decided
+    vm: Placed  # as it runs
+    machine: str  # where it is to run
+    held: bool = False  # room is held for it there
+    hold: bool = False  # only hold room
+    seen: Mapping[str, int] = NOTHING  # the target's version before this group; only a strict commit asks
 
 
 class SetCondition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -122,7 +141,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     request: bytes
 
 
-Proposal = Place | Release | SetCondition | SetQuarantine | AddMachines | RemoveMachines | Register | Decline | Ask
+Proposal = (
+    Place | Release | Move | SetCondition | SetQuarantine | AddMachines | RemoveMachines | Register | Decline | Ask
+)
 
 
 # ---------------------------------------------------------------------------------------------------------- decisions
@@ -275,6 +296,9 @@ class Bench(Protocol):
 
     def place(self, machine: str, vm: VM, tenant: str) -> str | None:
         """Put a VM on a machine if every re-checked validator agrees; else why not."""
+
+    def replace(self, machine: str, vm: VM, tenant: str) -> str | None:
+        """Test a VM on a machine that holds the same for it, without that. The row is the same afterwards."""
 
     def remove(self, machine: str, vm: VM, tenant: str) -> None:
         """Take a VM off a machine."""

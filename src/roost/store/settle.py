@@ -14,6 +14,7 @@ import msgspec
 from roost.model.change import ConditionChange, Entry, Placed, QuarantineChange, Registered
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.inventory import check_spec
+from roost.model.request import HOLD, hold_of
 from roost.model.rows import MachineState
 from roost.model.zone import CONDITION
 from roost.store.contract import (
@@ -25,6 +26,7 @@ from roost.store.contract import (
     Conflict,
     Decided,
     Decline,
+    Move,
     Outcome,
     Place,
     Proposal,
@@ -41,7 +43,7 @@ from roost.store.contract import (
 )
 from roost.store.ledger import STARTING, Accounts, ClusterRow, MachineRow, TenantRow, VMRow
 
-Decidable = Place | Release | SetCondition | SetQuarantine | AddMachines | RemoveMachines | Register | Decline
+Decidable = Place | Release | Move | SetCondition | SetQuarantine | AddMachines | RemoveMachines | Register | Decline
 LIMITS = {"state": len(MachineState) - 1, "health": 100, "failures": 2**15 - 1, "versions_behind": 2**15 - 1}
 
 
@@ -71,6 +73,12 @@ def needs_of(group: Sequence[Proposal]) -> Needs:
             for each in proposal.placed if isinstance(proposal, Place) else proposal.released:
                 machines.add(each.machine)
                 vms.add(each.vm)
+            if isinstance(proposal, Release):
+                vms.update([hold_of(each.vm) for each in proposal.released])
+        elif isinstance(proposal, Move):
+            tenants.add(proposal.tenant)
+            machines.update((proposal.vm.machine, proposal.machine))
+            vms.update((proposal.vm.vm, hold_of(proposal.vm.vm)))
         elif isinstance(proposal, SetCondition):
             machines.add(proposal.machine)
         elif isinstance(proposal, SetQuarantine):
@@ -201,10 +209,7 @@ class _Desk:
             raise InvalidInput("proposal", "names no tenant or no VM", "name both")
         known = facts.tenants.get(tenant)
         now = known.stamp if known else 0
-        if known and known.constraints != proposal.constraints:
-            raise _Lost("tenant", f"tenant {tenant} has other constraints by now", stamp=now)
-        if now != proposal.stamp and (self.strict or proposal.constraints.named):
-            raise _Lost("tenant", f"tenant {tenant} has other VMs by now", stamp=now)
+        self._check_tenant(proposal, known)
         touched = dict.fromkeys(each.machine for each in proposal.placed)
         for name in touched:
             if name not in facts.machines:
@@ -226,9 +231,7 @@ class _Desk:
                 bench.remove(again.machine, again.spec, tenant)
             raise
         versions: dict[str, int] = {}
-        for each in proposal.placed:
-            self.accounts.put(self._touch(each.machine, versions), each.spec, tenant, 1)
-            facts.vms[each.vm] = self.result.vms[each.vm] = VMRow(tenant, each.machine, each.spec)
+        self._put_on(proposal.placed, tenant, versions)
         count = (known.vms if known else 0) + len(proposal.placed)
         row = TenantRow(proposal.constraints, self.stamp, count)
         facts.tenants[tenant] = self.result.tenants[tenant] = row
@@ -257,19 +260,19 @@ class _Desk:
         for each in proposal.released:
             there = facts.vms.get(each.vm)
             if there is None or each.vm in names or there.tenant != tenant:
-                raise _Lost("gone", f"tenant {tenant} runs no VM {each.vm}", stamp=known.stamp)
+                # Who releases a VM with what is held for it may try again without that.
+                reason: Reason = "tenant" if there is None and each.vm.endswith(HOLD) else "gone"
+                raise _Lost(reason, f"tenant {tenant} runs no VM {each.vm}", stamp=known.stamp)
             if there.machine != each.machine or there.spec != each.spec:
                 raise _Lost("tenant", f"VM {each.vm} is another one by now", stamp=known.stamp)
             names.add(each.vm)
+        for each in proposal.released:
+            if (hold := hold_of(each.vm)) in facts.vms and hold not in names:
+                raise _Lost("tenant", f"room is held for VM {each.vm} by now", stamp=known.stamp)
         versions: dict[str, int] = {}
         for each in proposal.released:
             self.bench.remove(each.machine, each.spec, tenant)
-        for each in proposal.released:
-            self.accounts.put(self._touch(each.machine, versions), each.spec, tenant, -1)
-            del facts.vms[each.vm]
-            if each.vm not in self.result.vms:
-                self.result.freed.add(each.vm)
-            self.result.vms[each.vm] = None
+        self._take_off(proposal.released, tenant, versions)
         rest = known.vms - len(proposal.released)
         if rest:
             facts.tenants[tenant] = self.result.tenants[tenant] = TenantRow(known.constraints, self.stamp, rest)
@@ -287,6 +290,82 @@ class _Desk:
             versions=versions,
         )
         return Committed(versions, self.stamp if rest else 0)
+
+    def move(self, proposal: Move) -> Outcome:
+        facts, tenant, vm, target = self.facts, proposal.tenant, proposal.vm, proposal.machine
+        known = facts.tenants.get(tenant)
+        if known is None:
+            raise _Lost("gone", f"tenant {tenant} has no VMs", stamp=0)
+        self._check_moving(proposal, known)
+        if proposal.hold if proposal.held else vm.machine == target:  # so it is already
+            self._decide(proposal)
+            return Committed(stamp=known.stamp, changed=False)
+        self._check_tenant(proposal, known)
+        if target not in facts.machines:
+            raise _Lost("machine", f"machine {target} is no more")
+        if self.strict and self.started.get(target) != proposal.seen.get(target):
+            raise _Lost("stale", f"machine {target} has changed", (target,))
+        test = self.bench.replace if proposal.held else self.bench.place
+        if problem := test(target, vm.spec, tenant):
+            raise _Lost("room", f"machine {target}: {problem}", (target,))
+        hold = Placed(hold_of(vm.vm), vm.spec, target)
+        released: tuple[Placed, ...] = ()
+        placed = (hold,)
+        if not proposal.hold:
+            self.bench.remove(vm.machine, vm.spec, tenant)
+            released, placed = (vm, hold) if proposal.held else (vm,), (Placed(vm.vm, vm.spec, target),)
+        versions: dict[str, int] = {}
+        self._take_off(released, tenant, versions)
+        self._put_on(placed, tenant, versions)
+        count = known.vms + len(placed) - len(released)
+        facts.tenants[tenant] = self.result.tenants[tenant] = TenantRow(known.constraints, self.stamp, count)
+        self._decide(proposal)
+        self._enter(
+            proposal,
+            tenant=tenant,
+            constraints=known.constraints,
+            before=known.stamp,
+            after=self.stamp,
+            placed=placed,
+            released=released,
+            versions=versions,
+        )
+        return Committed(versions, self.stamp)
+
+    def _check_moving(self, proposal: Move, known: TenantRow) -> None:
+        """The VM is where the proposal says, and what is held for it, too."""
+        tenant, vm, vms = proposal.tenant, proposal.vm, self.facts.vms
+        there = vms.get(vm.vm)
+        if there is None or there.tenant != tenant:
+            raise _Lost("gone", f"tenant {tenant} runs no VM {vm.vm}", stamp=known.stamp)
+        if there.machine != vm.machine or there.spec != vm.spec:
+            raise _Lost("tenant", f"VM {vm.vm} is another one by now", stamp=known.stamp)
+        held = VMRow(tenant, proposal.machine, vm.spec) if proposal.held else None
+        if vms.get(hold_of(vm.vm)) != held:
+            raise _Lost("tenant", f"what is held for VM {vm.vm} is another by now", stamp=known.stamp)
+
+    def _check_tenant(self, proposal: Place | Move, known: TenantRow | None) -> None:
+        """The tenant is as the proposal knows it, as far as that matters."""
+        tenant, now = proposal.tenant, known.stamp if known else 0
+        if known and known.constraints != proposal.constraints:
+            raise _Lost("tenant", f"tenant {tenant} has other constraints by now", stamp=now)
+        if now != proposal.stamp and (self.strict or proposal.constraints.named):
+            raise _Lost("tenant", f"tenant {tenant} has other VMs by now", stamp=now)
+
+    def _put_on(self, placed: Sequence[Placed], tenant: str, versions: dict[str, int]) -> None:
+        """The rows have these VMs."""
+        for each in placed:
+            self.accounts.put(self._touch(each.machine, versions), each.spec, tenant, 1)
+            self.facts.vms[each.vm] = self.result.vms[each.vm] = VMRow(tenant, each.machine, each.spec)
+
+    def _take_off(self, released: Sequence[Placed], tenant: str, versions: dict[str, int]) -> None:
+        """The rows no longer have these VMs."""
+        for each in released:
+            self.accounts.put(self._touch(each.machine, versions), each.spec, tenant, -1)
+            del self.facts.vms[each.vm]
+            if each.vm not in self.result.vms:
+                self.result.freed.add(each.vm)
+            self.result.vms[each.vm] = None
 
     # ---------------------------------------------------------------------------------- machines and clusters
 
@@ -448,6 +527,7 @@ def _check_condition(condition: Mapping[str, int]) -> None:
 SETTLERS: dict[type, Callable[[_Desk, Any], Outcome]] = {
     Place: _Desk.place,
     Release: _Desk.release,
+    Move: _Desk.move,
     SetCondition: _Desk.set_condition,
     SetQuarantine: _Desk.set_quarantine,
     AddMachines: _Desk.add_machines,

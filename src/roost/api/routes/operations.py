@@ -25,6 +25,7 @@ from roost.api.routes.common import (
 )
 from roost.api.service import new_key
 from roost.api.tokens import KIND
+from roost.store.snapshot import encode_snapshot
 from roost.wire import Changes, Health, NewToken, TokenMade, Tokens
 
 Since = Annotated[int, Parameter(ge=0, le=2**62, description="Changes after this revision.")]
@@ -61,6 +62,13 @@ async def stream_changes(
         raise Refused("roost.overloaded", f"{service.changes.streams} streams are open")
     service.changes.streams += 1
     return Stream(service.changes.stream(start, asking.principal), headers={"cache-control": "no-store"})
+
+
+@get("/v1/snapshot", media_type="application/json", **may("read"))
+async def snapshot(scope: Scope) -> Response[bytes]:
+    """The zone as it is now: machines, tenants, VMs, policies; no tokens. `roost whatif` asks questions about it."""
+    text = await asking_of(scope).service.read(lambda store: encode_snapshot(store.load()))
+    return Response(text, media_type="application/json", headers={"cache-control": "no-store"})
 
 
 # -------------------------------------------------------------------------------------------------------------- tokens
@@ -125,4 +133,4 @@ async def metrics(scope: Scope) -> Response[bytes]:
     return Response(asking_of(scope).service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-ROUTES = [list_changes, stream_changes, list_tokens, create_token, revoke_token, healthz, readyz, metrics]
+ROUTES = [list_changes, stream_changes, snapshot, list_tokens, create_token, revoke_token, healthz, readyz, metrics]

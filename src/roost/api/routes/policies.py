@@ -11,13 +11,26 @@ from litestar.params import JSONBody, Parameter
 from litestar.types import Scope
 
 from roost.api.gate import Asking
-from roost.api.policies import ACTIVE, IN_FORCE, KIND, PAST
+from roost.api.policies import ACTIVE, IN_FORCE, KIND, PAST, SHADOW
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, DryRun, Key, asking_of, concluded, may, was_decided
 from roost.api.service import new_key
 from roost.rules.policy import Policy, shipped_policies
 from roost.store.contract import Decided
-from roost.wire import Activation, Active, Policies, PolicyResults, PolicyResultView, PolicyText, PolicyView
+from roost.wire import (
+    Activation,
+    Active,
+    DifferenceCount,
+    Differences,
+    DifferenceView,
+    Policies,
+    PolicyResults,
+    PolicyResultView,
+    PolicyText,
+    PolicyView,
+    ShadowPolicy,
+    ShadowWish,
+)
 
 Name = Annotated[str, Parameter(max_length=200, description="The name that its text gives it.")]
 MOST = 1_000  # policies kept
@@ -185,9 +198,67 @@ async def activate(data: JSONBody[Activation], scope: Scope, key: Key = None, dr
 def _since(earlier: Decided | None) -> float:
     """When a policy was activated under a key, if it was: the same request has the same answer."""
     entry = msgspec.json.decode(earlier.request) if earlier else {}
-    return msgspec.json.decode(entry["value"], type=Active).since if entry.get("kind") == ACTIVE else 0.0
+    told = entry.get("value") if entry.get("kind") == ACTIVE else None
+    return float(msgspec.json.decode(told)["since"]) if told else 0.0
+
+
+@post("/v1/policies/shadow", status_code=200, **may("operate", *WRITING, "roost.not_found"))
+async def shadow(data: JSONBody[ShadowWish], scope: Scope, key: Key = None, dry_run: DryRun = False) -> ShadowPolicy:
+    """Let a policy decide beside the one in force, on every worker: differences are counted, nothing is placed by it.
+
+    The policy is compiled and tried out first; requests go on being decided meanwhile.
+    """
+    asking = asking_of(scope)
+    service, by = asking.service, asking.principal.name
+    service.check_open()
+    policy = service.policies.find(data.policy)
+    await service.prepare(policy)
+    earlier = await was_decided(asking, key) if key else None
+    since = _since(earlier) or round(time.time(), 3)
+    wanted = ShadowPolicy(policy=policy.name, digest=policy.digest, share=data.share, since=since)
+    if not dry_run:
+        kept = service.policies.text(policy.name)  # whatever becomes of its name
+        concluded(asking, await service.enter(PAST, policy.digest, kept, new_key(), by))
+        text = msgspec.json.encode(wanted).decode()
+        concluded(asking, await service.enter(ACTIVE, SHADOW, text, key or new_key(), by))
+        await service.switched()
+    return wanted
+
+
+@delete("/v1/policies/shadow", status_code=204, **may("operate", *WRITING))
+async def end_shadow(scope: Scope, key: Key = None, dry_run: DryRun = False) -> None:
+    """Let no policy decide beside the one in force. What was counted is forgotten."""
+    asking = asking_of(scope)
+    asking.service.check_open()
+    if not dry_run:
+        concluded(asking, await asking.service.enter(ACTIVE, SHADOW, None, key or new_key(), asking.principal.name))
+        await asking.service.switched()
+
+
+@get("/v1/policies/differences", **may("read"))
+async def differences(scope: Scope) -> Differences:
+    """What the policy in the shadow would have decided otherwise: counts by rule, and the latest ones explained.
+
+    Of the decisions of the worker that answers; the metric `roost_shadow_changed_total` has those of all.
+    """
+    service = asking_of(scope).service
+    service.check_open()
+    found, wanted = service.shadow, service.policies.shadow or ShadowPolicy()
+    if found is None:
+        return Differences(shadow=wanted, decisions=0, changed=0, counts=[], latest=[])
+    counts = [DifferenceCount(kind=kind, rule=rule, decisions=n) for (kind, rule), n in found.changed.most_common()]
+    latest = [DifferenceView(**msgspec.structs.asdict(each)) for each in reversed(found.latest)]
+    return Differences(
+        shadow=wanted,
+        decisions=found.decisions,
+        changed=found.changed.total(),
+        counts=counts,
+        latest=latest,
+        problem=found.problem,
+    )
 
 
 ROUTES = [
-    list_policies, get_active, results, get_policy, validate, put_policy, delete_policy, activate,
+    list_policies, get_active, results, differences, get_policy, validate, put_policy, delete_policy, activate,
+    shadow, end_shadow,
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from litestar.response import Response
 from litestar.types import Scope
 
 from roost.agent.agent import Ticket
-from roost.agent.operation import PlaceVMs, ReleaseVMs
+from roost.agent.operation import MoveVM, PlaceVMs, ReleaseVMs
 from roost.api.gate import Asking
 from roost.api.problems import Refused, of_error
 from roost.api.routes.common import (
@@ -57,6 +57,7 @@ from roost.wire import (
     TenantPage,
     TenantView,
     TenantWish,
+    VMMove,
     VMPage,
     VMView,
 )
@@ -347,6 +348,27 @@ async def delete_vm(vm: VMPath, scope: Scope, key: Key = None, dry_run: DryRun =
     return await _release(asking, ReleaseVMs(row.tenant, (name,)), key, dry_run)
 
 
+@post("/v1/vms/{vm:path}", status_code=200, **may("operate", *WRITING, "roost.not_found"))
+async def move_vm(
+    vm: VMPath, data: JSONBody[VMMove], scope: Scope, key: Key = None, dry_run: DryRun = False
+) -> Response[Done]:
+    """Move a VM to another machine: at once, or by holding room there and then finishing the move or cancelling it.
+
+    A step that was done before is done again, and changes nothing. A machine that the policy would not choose for the
+    VM is refused.
+    """
+    asking = asking_of(scope)
+    name = vm.strip("/")
+    row = await asking.service.read(lambda store: store.vm(name))
+    operation = MoveVM(row.tenant if row else name.partition("/")[0], name, data.machine, data.step)
+    service, by = asking.service, asking.principal.name
+    ticket = await (service.rehearse(operation, by) if dry_run else service.submit(operation, _key(asking, key), by))
+    if ticket.answer and ticket.answer.status == "declined":
+        asking.decision = "" if dry_run else ticket.answer.key
+        raise Refused("roost.conflict", ticket.answer.detail, field="machine", decision=asking.decision)
+    return done(asking, ticket, dry_run=dry_run)
+
+
 async def _running(asking: Asking, vm: str) -> tuple[str, VMRow]:
     name = vm.strip("/")
     row = await asking.service.read(lambda store: store.vm(name))
@@ -366,4 +388,5 @@ ROUTES = [
     list_vms,
     get_vm,
     delete_vm,
+    move_vm,
 ]
