@@ -1,0 +1,279 @@
+"""What-if questions about the machines of a zone, each answered by doing it to a copy."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import msgspec
+
+from roost.agent.operation import AddMachines, PlaceVMs, RemoveMachines, SetMachine
+from roost.engine.ruleset import PolicySplit
+from roost.model.errors import InvalidInput, UnknownName
+from roost.model.inventory import MachineSpec
+from roost.model.request import HOLD, VM, Request
+from roost.model.zone import CONDITION
+from roost.rules.policy import Policy
+from roost.store.ledger import Ledger
+from roost.whatif.measures import Measures, measure, type_mix
+from roost.whatif.stage import Homeless, Stage, State, unspread
+
+CHUNK = 256  # VMs that are asked for at once, to find out how many fit
+MOST_RACKS = 10_000
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes of a change."""
+
+    question: str
+    answer: str  # in a sentence
+    before: State
+    after: State
+    displaced: int = 0  # VMs that had to leave their machines
+    healed: int = 0  # those of them that found another one
+    homeless: tuple[Homeless, ...] = ()  # those that did not
+    unspread: tuple[str, ...] = ()  # tenants that are in fewer fault domains than they ask for, because of it
+
+
+class Fit(msgspec.Struct, frozen=True, kw_only=True):
+    """How many more VMs of a type fit."""
+
+    question: str
+    answer: str
+    type: str
+    wanted: int | None  # None: as many as fit
+    placed: int
+    stopped_by: str  # why the next one found no machine; empty if all that were wanted fit
+    before: State
+    after: State
+
+
+class Repacked(msgspec.Struct, frozen=True, kw_only=True):
+    """The zone's VMs placed anew, by one policy, in one order."""
+
+    policy: str
+    seed: int
+    measures: Measures
+    refused: int  # VMs that found no machine, and those asked for with them
+
+
+# ------------------------------------------------------------------------------------------------------- machines
+
+
+def machines_where(ledger: Ledger, **wanted: str) -> list[str]:
+    """The machines of a rack, cluster or generation: `rack="c000-r01"`."""
+    ((what, name),) = wanted.items()
+    known = {getattr(row.spec, what) for row in ledger.machines.values()}
+    if name not in known:
+        raise UnknownName(what, what, name, known)
+    return [machine for machine, row in ledger.machines.items() if getattr(row.spec, what) == name]
+
+
+def share_of_machines(ledger: Ledger, share: float, seed: int) -> list[str]:
+    """So many machines, drawn at random."""
+    if not 0 < share <= 1:
+        raise InvalidInput("share", f"is {share}", "use a share of the machines above 0, up to 1")
+    names = sorted(ledger.machines)
+    return random.Random(seed).sample(names, max(1, round(share * len(names))))
+
+
+def lose(ledger: Ledger, policy: Policy | PolicySplit, machines: Sequence[str], what: str) -> Effect:
+    """Machines fail, all at once; their VMs are healed elsewhere as far as there is room."""
+
+    def fail(stage: Stage) -> None:
+        stage.do(*(SetMachine(machine, state="down") for machine in machines))
+
+    return _changed(ledger, policy, f"lose {what}", machines, fail, "find another machine", "are lost")
+
+
+def remove(ledger: Ledger, policy: Policy | PolicySplit, machines: Sequence[str], what: str) -> Effect:
+    """Machines are taken out of the zone; their VMs go elsewhere first."""
+
+    def take_out(stage: Stage) -> None:
+        stage.do(RemoveMachines(tuple(machines)))
+
+    return _changed(ledger, policy, f"remove {what}", machines, take_out, "can be moved", "have nowhere to go")
+
+
+def add_racks(ledger: Ledger, policy: Policy | PolicySplit, like: str, racks: int) -> Effect:
+    """More racks in a cluster, like those that it has."""
+    new = _racks_like(ledger, like, racks)
+    question = f"add {_racks(racks)} to {like}"
+    return _changed(ledger, policy, question, (), lambda stage: _add(stage, new), "", "")
+
+
+def replace_racks(ledger: Ledger, policy: Policy | PolicySplit, cluster: str, racks: int, generation: str) -> Effect:
+    """Racks of a cluster give way to as many machines of another generation, in a new cluster beside it."""
+    machines_where(ledger, cluster=cluster)
+    known = [g.name for g in ledger.catalogue.generations]
+    if generation not in known:
+        raise UnknownName("generation", "generation", generation, known)
+    there = _racks_of(ledger, cluster)
+    if not 0 < racks <= len(there):
+        raise InvalidInput("racks", f"is {racks}", f"{cluster} has 1 to {len(there)} to replace")
+    old = [spec for rack in list(there.values())[-racks:] for spec in rack]
+    new = [_of_generation(ledger, spec, generation) for spec in old]
+
+    def exchange(stage: Stage) -> None:
+        _add(stage, new)
+        stage.do(RemoveMachines(tuple(spec.name for spec in old)))
+
+    question = f"replace {_racks(racks)} of {cluster} by {generation}"
+    machines = [spec.name for spec in old]
+    return _changed(ledger, policy, question, machines, exchange, "can be moved", "have nowhere to go")
+
+
+def _changed(
+    ledger: Ledger,
+    policy: Policy | PolicySplit,
+    question: str,
+    machines: Sequence[str],
+    change: Callable[[Stage], None],
+    good: str,
+    bad: str,
+) -> Effect:
+    """Empty some machines, change the zone, place their VMs again, and compare."""
+    stage = Stage(ledger, policy)
+    before, wishes = stage.state(), unspread(ledger)
+    displaced = stage.take_off(machines)
+    change(stage)
+    homeless = tuple(stage.place_again(displaced, ledger.tenants))
+    after = stage.state()
+    broken = tuple(sorted(unspread(stage.store.load()) - wishes))
+    return Effect(
+        question=question,
+        answer=_sentence(before, after, len(displaced), len(homeless), len(broken), good, bad),
+        before=before,
+        after=after,
+        displaced=len(displaced),
+        healed=len(displaced) - len(homeless),
+        homeless=homeless,
+        unspread=broken,
+    )
+
+
+def _sentence(before: State, after: State, displaced: int, homeless: int, broken: int, good: str, bad: str) -> str:
+    parts = []
+    if displaced:
+        parts.append(f"of {displaced:,} VMs {displaced - homeless:,} {good}, {homeless:,} {bad}")
+    elif good:
+        parts.append("no VM runs there")
+    if broken:
+        parts.append(f"{broken:,} tenants are in fewer fault domains than they ask for")
+    parts.append(f"utilisation goes from {before.utilisation:.1%} to {after.utilisation:.1%}")
+    if full := [name for name, room in after.room.items() if not room and before.room[name]]:
+        parts.append(f"there is no room left for {', '.join(full)}")
+    if opened := [name for name, room in after.room.items() if room and not before.room[name]]:
+        parts.append(f"there is room for {', '.join(opened)}")
+    return "; ".join(parts)
+
+
+def _add(stage: Stage, machines: Sequence[MachineSpec]) -> None:
+    stage.do(AddMachines(tuple(machines)))
+
+
+def _racks(number: int) -> str:
+    return "1 rack" if number == 1 else f"{number:,} racks"
+
+
+def _racks_of(ledger: Ledger, cluster: str) -> dict[str, list[MachineSpec]]:
+    """The racks of a cluster in the order of their names."""
+    found: dict[str, list[MachineSpec]] = {}
+    for name in sorted(machines_where(ledger, cluster=cluster)):
+        spec = ledger.machines[name].spec
+        found.setdefault(spec.rack, []).append(spec)
+    return dict(sorted(found.items()))
+
+
+def _racks_like(ledger: Ledger, cluster: str, racks: int) -> list[MachineSpec]:
+    """New racks, each a copy of one that a cluster has, under names that nobody has."""
+    if not 0 < racks <= MOST_RACKS:
+        raise InvalidInput("racks", f"is {racks}", f"use 1 to {MOST_RACKS:,}")
+    models = list(_racks_of(ledger, cluster).values())
+    found = []
+    for number in range(racks):
+        rack = f"{cluster}-new{number:02d}"
+        for i, spec in enumerate(models[number % len(models)]):
+            found.append(msgspec.structs.replace(spec, name=f"{rack}-m{i:02d}", rack=rack))
+    if taken := next((spec.name for spec in found if spec.name in ledger.machines), ""):
+        raise InvalidInput(
+            "racks", f"the zone has a machine {taken} already", "rename it, or ask about another cluster"
+        )
+    return found
+
+
+def _of_generation(ledger: Ledger, old: MachineSpec, generation: str) -> MachineSpec:
+    """A machine in the place of another one."""
+    hardware = next(g for g in ledger.catalogue.generations if g.name == generation)
+    return msgspec.structs.replace(
+        old,
+        name=f"{old.name}-{generation}",
+        rack=f"{old.rack}-{generation}",
+        cluster=f"{old.cluster}-{generation}",
+        generation=generation,
+        features=tuple(sorted(hardware.features)),
+        capacity=hardware.capacity,
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- demand
+
+
+def more(ledger: Ledger, policy: Policy | PolicySplit, vm_type: str, wanted: int | None, priority: str = "") -> Fit:
+    """So many more VMs of a type, or as many as fit, each for itself."""
+    stage = Stage(ledger, policy)
+    stage.allocator.zone.vm_type(vm_type, "type")
+    before, vm = stage.state(), VM(vm_type, priority=priority)
+    tenant = next(name for i in count() if (name := f"what-if-{i}") not in ledger.tenants)
+    placed, chunk = 0, CHUNK
+    while chunk and (wanted is None or placed < wanted):
+        asked = chunk if wanted is None else min(chunk, wanted - placed)
+        (answer,) = stage.do(PlaceVMs(Request(tenant, [vm] * asked)))
+        if answer.ok:
+            placed += asked
+        else:
+            chunk = asked // 2
+    short = wanted is None or placed < wanted
+    why = stage.why_not(vm, tenant) if short else ""
+    answer_ = f"{placed:,} more {vm_type} fit" if short else f"all {placed:,} {vm_type} fit"
+    return Fit(
+        question=f"{'as many as fit' if wanted is None else f'{wanted:,}'} more {vm_type}",
+        answer=f"{answer_}; the next one finds no machine: {why}" if short else answer_,
+        type=vm_type,
+        wanted=wanted,
+        placed=placed,
+        stopped_by=why,
+        before=before,
+        after=stage.state(),
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- policy
+
+
+def repack(ledger: Ledger, policy: Policy, seed: int) -> Repacked:
+    """All tenants placed anew on the empty zone, in an order drawn by the seed, each as a whole."""
+    stage = Stage(_emptied(ledger), policy, seed)
+    vms: dict[str, list[VM]] = {}
+    for name, row in ledger.vms.items():
+        if not name.endswith(HOLD):
+            vms.setdefault(row.tenant, []).append(msgspec.structs.replace(row.spec, name=name))
+    tenants = sorted(vms)
+    random.Random(seed).shuffle(tenants)
+    wishes = (PlaceVMs(Request(tenant, vms[tenant], ledger.tenants[tenant].constraints)) for tenant in tenants)
+    answers = stage.do(*wishes)
+    refused = sum(len(vms[tenant]) for tenant, answer in zip(tenants, answers, strict=True) if not answer.ok)
+    types = type_mix(stage.allocator.zone, (row.spec for row in ledger.vms.values()))
+    return Repacked(policy=policy.name, seed=seed, measures=measure(stage.allocator, types), refused=refused)
+
+
+def _emptied(ledger: Ledger) -> Ledger:
+    """The same machines, without anything on them."""
+    empty = Ledger(ledger.catalogue, ledger.revision)
+    empty.clusters, empty.registry = ledger.clusters.copy(), ledger.registry.copy()
+    for name, row in ledger.machines.items():
+        bare = empty.machines[name] = ledger.accounts.new_row(row.spec)
+        for field in CONDITION:
+            setattr(bare, field, getattr(row, field))
+    return empty

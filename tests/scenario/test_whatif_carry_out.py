@@ -1,0 +1,292 @@
+"""Plans carried out: through the real commit path while others work, and by a mover that fails as it is told."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from roost.agent.agent import Agent
+from roost.agent.operation import PlaceVMs, ReleaseVMs
+from roost.model.errors import InvalidInput, StoreUnavailable
+from roost.model.request import HOLD, VM, Constraints, Request
+from roost.model.zone import Zone
+from roost.rules.policy import Policy
+from roost.store.audit import audit
+from roost.store.contract import Store
+from roost.whatif.agent_mover import AgentMover
+from roost.whatif.carry_out import Result, carry_out, command_of
+from roost.whatif.measures import Measures
+from roost.whatif.mover import Outcome, Step
+from roost.whatif.plan import Move, Plan, Terms, plan_id
+from roost.whatif.planner import plan_moves
+from roost.whatif.progress import Progress
+from roost.wiring import open_agent, open_store
+
+DEFAULT = Policy.named("default")
+TYPES = ("A1", "A2", "D2", "D3", "D4", "A3")
+NOTHING = Measures(density=0.0, utilisation=0.0, machines=0, machines_in_use=0, vms=0, stranded={})
+
+
+# ------------------------------------------------------------------------------------------------------- for real
+
+
+class Others:
+    """Tenants that come and go through an agent of their own, and what must be there afterwards."""
+
+    def __init__(self, store: Store, seed: int) -> None:
+        self.agent, self._rng, self._number = open_agent(store, DEFAULT, seed=seed), random.Random(seed), 0
+        self.vms: dict[str, str] = {}  # by name: the tenant
+
+    def place(self) -> None:
+        """One more tenant."""
+        self._number += 1
+        tenant, rng = f"t{self._number}", self._rng
+        wish = Constraints(min_fault_domains=2) if rng.random() < 0.3 else None
+        request = Request(tenant, [VM(rng.choice(TYPES))] * rng.choice((1, 2, 3)), wish)
+        (answer,) = self.agent.run(self.agent.submit(PlaceVMs(request)))
+        self.vms |= {placement.vm: tenant for placement in answer.placements}
+
+    def release(self) -> None:
+        """One VM less."""
+        vm = self._rng.choice(sorted(self.vms))
+        (answer,) = self.agent.run(self.agent.submit(ReleaseVMs(self.vms.pop(vm).split("/")[0], (vm,))))
+        assert answer.ok
+
+    def fragment(self, full: float, left: float) -> None:
+        """Fill the zone, and let VMs leave at random."""
+        while self.agent.allocator.usage().utilisation < full:
+            self.place()
+        while self.agent.allocator.usage().utilisation > left:
+            self.release()
+
+
+class Disturbed(AgentMover):
+    """A mover in a zone where others work between the steps."""
+
+    def __init__(self, agent: Agent, others: Others) -> None:
+        super().__init__(agent)
+        self._others, self._steps = others, 0
+
+    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> Outcome:
+        """First the others."""
+        self._steps += 1
+        if self._steps % 3 == 0:
+            self._others.place()
+            self._others.release()
+        return super().move(tenant, vm, machine, step, key)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """A store with a small zone."""
+    url = "memory:" if request.param == "memory" else str(tmp_path / "zone.db")
+    with closing(open_store(url, create=Zone.synthetic(100))) as store:
+        yield store
+
+
+def test_a_plan_is_carried_out_while_others_place_and_release(store: Store, tmp_path: Path) -> None:
+    others = Others(store, seed=5)
+    others.fragment(0.75, 0.4)
+    plan = plan_moves(store.load(), DEFAULT, Terms(budget=60))
+    assert len(plan.moves) > 30
+    with Progress(tmp_path / "progress", plan.id) as progress:
+        result = carry_out(plan, Disturbed(open_agent(store, DEFAULT, seed=9), others), progress)
+    ledger = store.load()
+    assert audit(store).clean
+    assert set(ledger.vms) == set(others.vms)
+    assert not any(name.endswith(HOLD) for name in ledger.vms)
+    assert result.finished + result.gone + result.skipped + result.cancelled == len(plan.moves)
+    assert result.finished > len(plan.moves) / 3
+    assert result.skipped > 0, "others took the room"
+    for move in plan.moves:
+        if progress.state(move.number) == "finished" and move.vm in ledger.vms:
+            assert ledger.vms[move.vm].machine == move.target
+
+
+def test_undisturbed_a_plan_brings_what_it_claims(store: Store, tmp_path: Path) -> None:
+    Others(store, seed=6).fragment(0.75, 0.4)
+    plan = plan_moves(store.load(), DEFAULT, Terms(budget=60))
+    agent = open_agent(store, DEFAULT, seed=9)
+    with Progress(tmp_path / "progress", plan.id) as progress:
+        result = carry_out(plan, AgentMover(agent), progress, at_once=4)
+    assert result == Result(
+        plan=plan.id, moves=len(plan.moves), finished=len(plan.moves), gone=0, skipped=0, cancelled=0,
+        emptied=plan.emptied, not_done=(),
+    )  # fmt: skip
+    usage = agent.allocator.usage()
+    assert usage.packing_density == pytest.approx(plan.after.density)
+    assert usage.empty_machines == plan.after.empty_machines
+    assert audit(store).clean
+
+
+# ---------------------------------------------------------------------------------------------------- made to fail
+
+
+class Toy:
+    """A zone of names: who is where, what is held, and what was asked; refuses and fails as it is told."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.where: dict[str, str | None] = {move.vm: move.source for move in plan.moves}
+        self.held: dict[str, str] = {}
+        self.done: Counter[str] = Counter()  # keys, each time that something was really done
+        self.log: list[tuple[str, str]] = []
+        self.refuses: set[tuple[str, str]] = set()  # (vm, step)
+        self.steps_left = 10**9  # before it cannot be reached any more
+
+    def machine_of(self, vm: str) -> str | None:
+        """Where it is."""
+        return self.where[vm]
+
+    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> Outcome:
+        """One step; after the last one that is left, it is done, but nobody hears of it."""
+        if (vm, step) in self.refuses:
+            return Outcome(False, f"no {step} for {vm}")
+        if not self.done[key]:
+            self.done[key] += 1
+            self.log.append((vm, step))
+            if step == "hold":
+                assert vm not in self.held
+                self.held[vm] = machine
+            elif step == "finish":
+                self.where[vm] = self.held.pop(vm)
+            else:
+                self.held.pop(vm, None)
+        self.steps_left -= 1
+        if self.steps_left <= 0:
+            raise StoreUnavailable("gone away")
+        return Outcome(True)
+
+
+def made_plan(*moves: tuple[str, str, str, tuple[int, ...]]) -> Plan:
+    """A plan of (vm, source, target, after)."""
+    made = tuple(
+        Move(
+            number=i, tenant="t", vm=vm, type="A1", source=source, target=target, gain=0.1, empties=source, after=after
+        )
+        for i, (vm, source, target, after) in enumerate(moves, 1)
+    )
+    return Plan(
+        id=plan_id("toy", 1, made), zone="toy", revision=1, policy="", terms=Terms(budget=9), before=NOTHING,
+        after=NOTHING, left={}, moves=made,
+    )  # fmt: skip
+
+
+PLAN = made_plan(("a", "m1", "m2", ()), ("b", "m1", "m3", ()), ("c", "m4", "m2", (1,)), ("d", "m5", "m3", ()))
+
+
+@pytest.mark.parametrize("with_copies", [False, True])
+def test_whenever_it_stops_it_goes_on_and_nothing_is_done_twice(tmp_path: Path, with_copies: bool) -> None:
+    for steps in range(1, 9):
+        toy, copied = Toy(PLAN), Counter[str]()
+        path = tmp_path / f"{with_copies}-{steps}"
+
+        def copy(move: Move, copied: Counter[str] = copied) -> str:
+            copied[move.vm] += 1
+            return ""
+
+        given = copy if with_copies else None
+        toy.steps_left = steps
+        with Progress(path, PLAN.id) as progress, pytest.raises(StoreUnavailable):
+            carry_out(PLAN, toy, progress, copy=given)
+        toy.steps_left = 10**9
+        with Progress(path, PLAN.id) as progress:
+            result = carry_out(PLAN, toy, progress, copy=given)
+        assert result.finished == len(PLAN.moves)
+        assert toy.where == {move.vm: move.target for move in PLAN.moves}
+        assert toy.held == {}
+        assert set(toy.done.values()) == {1}
+        assert set(copied.values()) <= {1}, "a copy that was made is not made again"
+        with Progress(path, PLAN.id) as progress:
+            assert carry_out(PLAN, toy, progress, copy=given) == result, "a third time nothing is left to do"
+
+
+def test_a_line_that_was_being_written_is_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "progress"
+    with Progress(path, PLAN.id) as progress:
+        progress.note(1, "held")
+    path.write_bytes(path.read_bytes() + b'{"number":1,"rea')
+    with Progress(path, PLAN.id) as progress:
+        assert progress.state(1) == "held"
+        progress.note(1, "finished")
+    with Progress(path, PLAN.id) as progress:
+        assert progress.state(1) == "finished"
+
+
+def test_one_process_at_a_time_carries_a_plan_out_and_only_this_plan(tmp_path: Path) -> None:
+    path = tmp_path / "progress"
+    with Progress(path, PLAN.id), pytest.raises(InvalidInput, match="another process"):
+        Progress(path, PLAN.id)
+    with pytest.raises(InvalidInput, match="belongs to plan"):
+        Progress(path, "another")
+    path.write_text("hello\n")
+    with pytest.raises(InvalidInput, match="is no progress of a plan"):
+        Progress(path, PLAN.id)
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_moves_come_after_those_they_need(tmp_path: Path, at_once: int) -> None:
+    toy = Toy(PLAN)
+    with Progress(tmp_path / "progress", PLAN.id) as progress:
+        carry_out(PLAN, toy, progress, at_once=at_once)
+    assert toy.log.index(("a", "finish")) < toy.log.index(("c", "hold"))
+
+
+def ends(progress: Progress) -> list[str | None]:
+    """How each move ended."""
+    return [progress.state(move.number) for move in PLAN.moves]
+
+
+def test_a_target_that_refuses_ends_what_needs_it_and_the_rest_goes_on(tmp_path: Path) -> None:
+    toy = Toy(PLAN)
+    toy.refuses = {("a", "hold")}
+    with Progress(tmp_path / "progress", PLAN.id) as progress:
+        result = carry_out(PLAN, toy, progress)
+    assert ends(progress) == ["skipped", "skipped", "skipped", "finished"]
+    assert [each.why for each in result.not_done] == [
+        "no hold for a",
+        "m1 is not emptied any more: move 1 was not made",
+        "it needs move 1, which was not made",
+    ]
+    assert result.emptied == 1
+    assert toy.held == {}
+
+
+def test_a_vm_that_is_gone_or_elsewhere_stands_in_nobodys_way(tmp_path: Path) -> None:
+    toy = Toy(PLAN)
+    toy.where["a"], toy.where["d"] = None, "m9"
+    with Progress(tmp_path / "progress", PLAN.id) as progress:
+        result = carry_out(PLAN, toy, progress)
+    assert ends(progress) == ["gone", "finished", "finished", "gone"]
+    assert [each.why for each in result.not_done] == ["it runs no more", "it runs on m9"]
+    assert result.emptied == 3
+
+
+def test_what_a_command_fails_at_is_cancelled(tmp_path: Path) -> None:
+    toy = Toy(PLAN)
+    program = f'{sys.executable} -c \'import sys; sys.exit("no way" if "{{vm}}" == "d" else 0)\''
+    with Progress(tmp_path / "progress", PLAN.id) as progress:
+        result = carry_out(PLAN, toy, progress, copy=command_of(program, PLAN.id))
+    assert ends(progress) == ["finished", "finished", "finished", "cancelled"]
+    assert "ended with 1: no way" in result.not_done[0].why
+    assert (toy.held, toy.where["d"]) == ({}, "m5")
+
+
+def test_a_finish_that_is_refused_gives_the_target_back(tmp_path: Path) -> None:
+    toy = Toy(PLAN)
+    toy.refuses = {("d", "finish")}
+    with Progress(tmp_path / "progress", PLAN.id) as progress:
+        carry_out(PLAN, toy, progress)
+    assert ends(progress) == ["finished", "finished", "finished", "cancelled"]
+    assert toy.held == {}
+
+
+@pytest.mark.parametrize("text", ["", "'migrate", "migrate {machine}", "migrate {", "migrate {0}"])
+def test_a_command_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="--run"):
+        command_of(text, PLAN.id)

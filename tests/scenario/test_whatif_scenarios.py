@@ -1,0 +1,184 @@
+"""What-if questions: what is answered is what the real agents do to a copy, and the zone itself stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from roost.agent.allocator import Allocator
+from roost.model.errors import InvalidInput
+from roost.model.request import VM, Constraints, Request
+from roost.model.zone import Zone
+from roost.rules.policy import Policy
+from roost.store.audit import audit
+from roost.store.ledger import Ledger
+from roost.store.snapshot import encode_snapshot
+from roost.whatif.scenario import (
+    add_racks,
+    lose,
+    machines_where,
+    more,
+    remove,
+    repack,
+    replace_racks,
+    share_of_machines,
+)
+from roost.whatif.stage import Stage, unspread
+from tests.oracle.moves import broken
+from tests.scenario.fragmented import MIXED, fragmented, ledger_from
+
+DEFAULT = Policy.named("default")
+
+
+@pytest.fixture(scope="module")
+def zone() -> Ledger:
+    """A fragmented zone with all sorts of VMs and wishes."""
+    return fragmented(100, mix=MIXED, fussy=0.4)
+
+
+@pytest.fixture(autouse=True)
+def unchanged(zone: Ledger) -> Iterator[None]:
+    """No question changes the zone that it is about."""
+    before = encode_snapshot(zone)
+    yield
+    assert encode_snapshot(zone) == before
+
+
+def vms_on(zone: Ledger, machines: list[str]) -> set[str]:
+    """The VMs of some machines."""
+    return {name for name, vm in zone.vms.items() if vm.machine in machines}
+
+
+def test_a_rack_is_lost_and_its_vms_run_elsewhere_or_are_named(zone: Ledger) -> None:
+    machines = machines_where(zone, rack="c001-r00")
+    found = lose(zone, DEFAULT, machines, "rack c001-r00")
+    assert found.displaced == len(vms_on(zone, machines)) > 0
+    assert found.after.vms == found.before.vms - len(found.homeless)
+    assert f"of {found.displaced} VMs {found.healed} find another machine" in found.answer
+    assert found.after.room["A1"] < found.before.room["A1"]
+
+
+def test_after_a_loss_nothing_runs_there_and_all_that_runs_is_in_order(zone: Ledger) -> None:
+    machines = share_of_machines(zone, 0.3, seed=2)
+    stage = Stage(zone, DEFAULT)
+    gone = stage.take_off(machines)
+    assert set(gone) == vms_on(zone, machines)
+    for machine in machines:
+        stage.allocator.set_machine_state(machine, "down")  # only this copy need know
+    homeless = {vm.vm for vm in stage.place_again(gone, zone.tenants)}
+    ledger = stage.store.load()
+    assert audit_findings(ledger) == []
+    assert set(ledger.vms) == set(zone.vms) - homeless
+    assert not vms_on(ledger, machines)
+    for name, vm in ledger.vms.items():
+        assert vm.spec == zone.vms[name].spec
+        assert name in gone or vm.machine == zone.vms[name].machine
+
+
+def audit_findings(ledger: Ledger) -> list[str]:
+    """What contradicts itself."""
+    return [finding.what for finding in ledger.check_invariants()]
+
+
+def test_the_highest_priority_is_healed_first() -> None:
+    allocator = Allocator(Zone.synthetic(100), DEFAULT)
+    for number in range(560):
+        allocator.allocate(Request(f"t{number}", [VM("D3", priority="spot" if number % 2 else "")]))
+    ledger = ledger_from(allocator)
+    found = lose(ledger, DEFAULT, share_of_machines(ledger, 0.3, seed=1), "some")
+    assert found.healed > 0
+    assert found.homeless
+    assert {vm.priority for vm in found.homeless} == {"spot"}
+    assert all("machines are available" in vm.why for vm in found.homeless)
+
+
+def test_tenants_that_are_spread_too_little_are_those_that_the_oracle_finds(zone: Ledger) -> None:
+    homes: dict[str, list[str]] = {}
+    for vm in zone.vms.values():
+        homes.setdefault(vm.tenant, []).append(vm.machine)
+    expected = {
+        tenant
+        for tenant, machines in homes.items()
+        if "min_fault_domains" in broken(zone.tenants[tenant].constraints, [zone.machines[m].spec for m in machines])
+    }
+    assert unspread(zone) == expected
+
+
+def test_tenants_whose_fault_domains_break_are_named() -> None:
+    allocator = Allocator(Zone.synthetic(100), DEFAULT)
+    wish = Constraints(min_fault_domains=2, max_fault_domains=2)
+    assert allocator.allocate(Request("trio", [VM("Full-gen4")] * 3, wish)).ok
+    ledger = ledger_from(allocator)
+    racks = [ledger.machines[vm.machine].spec.rack for vm in ledger.vms.values()]
+    home = max(racks, key=racks.count)
+    lost = [m for m in machines_where(ledger, generation="gen4") if ledger.machines[m].spec.rack != home]
+    found = lose(ledger, DEFAULT, lost, "all racks of gen4 but one")
+    assert (found.displaced, len(found.homeless), found.unspread) == (1, 1, ("trio",))
+
+
+def test_racks_are_added_like_those_that_are_there(zone: Ledger) -> None:
+    found = add_racks(zone, DEFAULT, "c001", 2)
+    assert found.after.machines == found.before.machines + 20
+    assert found.after.vms == found.before.vms
+    assert found.after.room["D2"] > found.before.room["D2"]
+    assert found.displaced == 0
+
+
+def test_a_rack_is_removed_and_its_vms_go_elsewhere(zone: Ledger) -> None:
+    machines = machines_where(zone, rack="c001-r01")
+    found = remove(zone, DEFAULT, machines, "c001-r01")
+    assert found.after.machines == found.before.machines - len(machines)
+    assert found.displaced == len(vms_on(zone, machines))
+    assert found.after.vms + len(found.homeless) == found.before.vms
+
+
+def test_a_rack_gives_way_to_another_generation(zone: Ledger) -> None:
+    found = replace_racks(zone, DEFAULT, "c001", 1, "gen6")
+    assert found.after.machines == found.before.machines
+    assert found.after.room["Full-gen6"] > found.before.room["Full-gen6"]
+    with pytest.raises(InvalidInput, match="has 1 to"):
+        replace_racks(zone, DEFAULT, "c001", 99, "gen6")
+    with pytest.raises(InvalidInput, match="no generation is called 'gen7'"):
+        replace_racks(zone, DEFAULT, "c001", 1, "gen7")
+
+
+@pytest.mark.parametrize("vm_type", ["D4", "G3"])
+def test_as_many_of_a_type_as_fit_are_exactly_so_many(zone: Ledger, vm_type: str) -> None:
+    found = more(zone, DEFAULT, vm_type, None)
+    assert found.placed == found.after.vms - found.before.vms
+    assert found.after.room[vm_type] == 0
+    assert "machines are available" in found.stopped_by
+    again = more(zone, DEFAULT, vm_type, found.placed)
+    assert (again.placed, again.stopped_by) == (found.placed, "")
+    beyond = more(zone, DEFAULT, vm_type, found.placed + 5)
+    assert beyond.placed == found.placed
+    assert beyond.stopped_by
+
+
+def test_all_tenants_are_placed_anew_in_the_order_of_the_seed(zone: Ledger) -> None:
+    first, again, other = (repack(zone, DEFAULT, seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first.measures != other.measures
+    for each in (first, other):
+        assert each.measures.vms + each.refused == len(zone.vms)
+        assert each.measures.density > 0.7
+
+
+def test_what_makes_no_sense_is_refused(zone: Ledger) -> None:
+    with pytest.raises(InvalidInput, match="no rack is called 'c9'"):
+        machines_where(zone, rack="c9")
+    with pytest.raises(InvalidInput, match=r"share: is 1\.5"):
+        share_of_machines(zone, 1.5, 1)
+    with pytest.raises(InvalidInput, match="no VM type is called 'D22'"):
+        more(zone, DEFAULT, "D22", 1)
+    with pytest.raises(InvalidInput, match="racks: is 0"):
+        add_racks(zone, DEFAULT, "c001", 0)
+    with pytest.raises(InvalidInput, match="are all that the zone has"):
+        remove(zone, DEFAULT, list(zone.machines), "everything")
+
+
+def test_the_store_of_a_stage_agrees_with_itself(zone: Ledger) -> None:
+    stage = Stage(zone, DEFAULT)
+    stage.place_again(stage.take_off(machines_where(zone, cluster="c001")), zone.tenants)
+    assert audit(stage.store).clean
