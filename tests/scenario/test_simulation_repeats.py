@@ -20,7 +20,7 @@ from roost.model.errors import InvalidInput
 from roost.model.request import Constraints
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
-from roost.sim.experiment import Agents, Experiment, Faults, Latency, Maintenance, PolicyChange
+from roost.sim.experiment import Agents, Experiment, Faults, Latency, Maintenance, Migrations, PolicyChange
 from roost.sim.result import TIMING
 from roost.sim.runs import CHECKPOINT, EXPERIMENT, REPORT, begin, perform
 from roost.sim.simulation import Simulation
@@ -60,6 +60,8 @@ EVERYTHING = Experiment(
     latency=Latency(hit_ms=20, miss_ms=60, hit_ratio=0.8, commit_ms=30, feed_ms=150),
     faults=Faults(mtbf="3m", repair="40s", maintenance=(Maintenance(at=30, lasts=60, share=0.3),)),
     policy_changes=(PolicyChange(at=70, policy="spread"),),
+    migrations=Migrations(at=10, every=9, budget=0.4, copy=2.5, at_once=3),
+    funnel=3,
     fill=0.2,
     warm_up=20,
     sample=5,
@@ -126,7 +128,16 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes]
 
 def test_something_of_everything_happens_in_the_run(unbroken: tuple[dict[str, bytes], list[bytes]]) -> None:
     summary = msgspec.json.decode(unbroken[0]["run.json"])["summary"]
-    for name in ("declined", "conflicts", "machine_failures", "vms_displaced", "vms_healed", "vms_placed"):
+    for name in (
+        "declined",
+        "conflicts",
+        "machine_failures",
+        "vms_displaced",
+        "vms_healed",
+        "vms_placed",
+        "vms_moved",
+        "candidates",
+    ):
         assert summary[name] > 0, name
     assert 0 < summary["acceptance"] < 1
     assert len(unbroken[1]) > 5

@@ -43,7 +43,7 @@ def bench_service(
         progress(name, min(0.99, next(done) / steps))
         connections = BATCH_CONNECTIONS if batch else CONNECTIONS
         load = Load(port=port, path=path, seconds=seconds, connections=connections, batch=batch)
-        found.setdefault(name, []).append(_generate(load))
+        found.setdefault(name, []).append(generate(load))
 
     with ThrowawayPostgres() as database, tempfile.TemporaryDirectory(prefix="roost-bench-") as folder:
         for turn in range(repeats):
@@ -53,16 +53,16 @@ def bench_service(
             with _echo("framework") as port:
                 measure("echo of the framework alone", port, ECHO)
             with _echo(str(Path(folder) / f"{turn}.db"), zone) as port:
-                _generate(Load(port=port, path=ECHO, seconds=WARM_UP_SECONDS))
-                _generate(Load(port=port, path=CREATE, seconds=WARM_UP_SECONDS))
+                generate(Load(port=port, path=ECHO, seconds=WARM_UP_SECONDS))
+                generate(Load(port=port, path=CREATE, seconds=WARM_UP_SECONDS))
                 measure(SAME, port, ECHO)
                 measure("sqlite single", port, CREATE)
                 measure(SAME, port, ECHO)
                 measure("sqlite batch", port, MANY, BATCH)
             for workers in (1, 2):
                 url = database.create_database(f"turn{turn}workers{workers}")
-                with _roost(url, zone, workers) as port:
-                    _generate(Load(port=port, path=CREATE, seconds=WARM_UP_SECONDS))
+                with serve(url, zone, workers) as port:
+                    generate(Load(port=port, path=CREATE, seconds=WARM_UP_SECONDS))
                     measure(f"postgres single, workers: {workers}", port, CREATE)
                     measure(f"postgres batch, workers: {workers}", port, MANY, BATCH)
     return _summary(found)
@@ -95,7 +95,8 @@ def _statuses(reports: list[Report]) -> str:
     return ", ".join(f"{status}: {number:,}" for status, number in sorted(sums.items()))
 
 
-def _generate(load: Load) -> Report:
+def generate(load: Load) -> Report:
+    """What comes of a load, by a process of its own."""
     arguments = [sys.executable, "-m", "roost.bench.load", msgspec.json.encode(load).decode()]
     done = subprocess.run(arguments, stdout=subprocess.PIPE, check=True)
     return msgspec.json.decode(done.stdout, type=Report)
@@ -115,8 +116,8 @@ def _echo(*arguments: str) -> Iterator[int]:
 
 
 @contextmanager
-def _roost(url: str, zone: str, workers: int) -> Iterator[int]:
-    """The service on PostgreSQL, by its port."""
+def serve(url: str, zone: str, workers: int) -> Iterator[int]:
+    """The service on a store, by its port."""
     from roost.api.server import listen
 
     probe = listen("127.0.0.1", 0)

@@ -142,6 +142,30 @@ def service(
         console().print(_rows("requests a second", result["rows"]))
 
 
+@app.command()
+def shadow(
+    machines: Annotated[int, typer.Option(help="Size of the zone.", min=1_000)] = 20_000,
+    seconds: Annotated[float, typer.Option(help="Length of each measurement.", min=0.5)] = 4.0,
+    repeats: Annotated[int, typer.Option(help="Turns; the median of each figure is shown.", min=1)] = 5,
+    policy: Annotated[str, typer.Option(help="The policy in the shadow; `default` decides.")] = "dense",
+    output: Output = Form.TABLE,
+) -> None:
+    """What a policy in the shadow costs the HTTP service: the same load with it and without, in turns.
+
+    \b
+      roost bench shadow                         takes about two minutes
+      roost bench shadow --repeats 1 --seconds 2
+    """
+    from roost.bench.shadow import bench_shadow
+
+    with progress("shadow") as report:
+        result = bench_shadow(machines, seconds, repeats, policy, report)
+    if output is Form.JSON:
+        print_json(result)
+    else:
+        console().print(_rows("VMs a second", result["rows"]))
+
+
 def _alone(size: int, classes: int, requests: int, policy: str) -> dict[str, Any]:
     import msgspec
 

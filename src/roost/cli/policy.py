@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roost.cli.options import DryRun, Key, Service, flat
-from roost.cli.output import Form, Output, console, errors, print_facts, print_json, print_table, read_input, say, when
+from roost.cli.output import (
+    Form,
+    Output,
+    advise,
+    console,
+    errors,
+    print_facts,
+    print_json,
+    print_table,
+    read_input,
+    say,
+    when,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,6 +29,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+LATEST = 5  # differences that are shown
 HERE, THERE = "Here, without a service", "At the service"
 Name = Annotated[str, typer.Argument(help="The policy.", metavar="NAME")]
 
@@ -250,6 +263,78 @@ def results(
             for r in found.results
         ),
     )
+
+
+@app.command(rich_help_panel=THERE)
+@flat
+def shadow(
+    service: Service,
+    name: Annotated[str, typer.Argument(help="The policy; none with --off.", metavar="[NAME]")] = "",
+    share: Annotated[float, typer.Option("--share", help="Of the tenants that it looks at.", min=0, max=1)] = 1.0,
+    off: Annotated[bool, typer.Option("--off", help="Let no policy decide in the shadow.")] = False,
+    key: Key = "",
+    dry_run: DryRun = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Let a policy decide beside the one in force: what it would do otherwise is counted, nothing is placed by it.
+
+    \b
+      roost policy shadow dense
+      roost policy shadow dense --share 0.5
+      roost policy differences
+      roost policy shadow --off
+    """
+    from roost.model.errors import InvalidInput
+
+    if bool(name) == off:
+        raise InvalidInput("NAME", "and --off exclude each other" if off else "is missing", "give a policy, or --off")
+    with service.open() as client:
+        if off:
+            client.end_shadow(key=key)
+            say("no policy decides in the shadow")
+            return
+        found = client.shadow_policy(name, share=share, key=key, dry_run=dry_run)
+    if output is Form.JSON:
+        print_json(found)
+    else:
+        of = f", for {found.share:.0%} of the tenants" if found.share < 1 else ""
+        say(f"{found.policy} {'would decide' if dry_run else 'decides'} in the shadow{of}")
+
+
+@app.command(rich_help_panel=THERE)
+@flat
+def differences(service: Service, output: Output = Form.TABLE) -> None:
+    """What the policy in the shadow would have decided otherwise: by rule, and the latest ones explained.
+
+    Of the worker that answers; the metric roost_shadow_changed_total has those of all.
+    """
+    with service.open() as client:
+        found = client.policy_differences()
+    if output is Form.JSON:
+        print_json(found)
+        return
+    if not found.shadow.policy:
+        say("no policy decides in the shadow; let one with: roost policy shadow NAME")
+        return
+    share = found.changed / found.decisions if found.decisions else 0.0
+    print_facts(
+        {
+            "policy": f"{found.shadow.policy} {found.shadow.digest}",
+            "since": when(found.shadow.since),
+            "decisions": f"{found.decisions:,}",
+            "changed": f"{found.changed:,} ({share:.1%})",
+        }
+    )
+    if found.counts:
+        say("")
+        print_table(
+            ("how", "rule", "decisions", "share"),
+            ((c.kind, c.rule, c.decisions, f"{c.decisions / found.decisions:.1%}") for c in found.counts),
+        )
+    for each in found.latest[:LATEST]:
+        say(f"\n{each.vm_type} for {each.tenant}: {each.text}")
+    if found.problem:
+        advise(f"it is switched off, because it does not work: {found.problem}")
 
 
 @app.command(rich_help_panel=THERE)

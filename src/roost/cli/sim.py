@@ -102,7 +102,7 @@ def run(
     """
     from roost.sim.runs import begin
 
-    experiment = _experiment(file, options)
+    experiment = experiment_of(file, options)
     with errors().status("Reading and checking"):
         begin(experiment, to)
     _perform(to, processes, output)
@@ -160,7 +160,7 @@ def compare(
     _write(side_by_side(folders), folders, to, title, output)
 
 
-def _experiment(file: Path | None, options: Options) -> Experiment:
+def experiment_of(file: Path | None, options: Options) -> Experiment:
     """What a file says, and what options say instead."""
     import msgspec
 

@@ -147,6 +147,23 @@ class PolicyChange(_Spec, frozen=True):
         seconds(self.at, "policy_changes.at")
 
 
+class Migrations(_Spec, frozen=True):
+    """VMs are moved so that machines become empty, as `roost whatif migrate` plans it."""
+
+    at: Duration
+    every: Duration | None = None  # again and again; None: once
+    budget: SomeShare = 0.02  # of the VMs, each time
+    cost: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # cores of emptied machines that each moved VM must be worth
+    copy: Duration = 60.0  # that one takes
+    at_once: Some = 20
+
+    def __post_init__(self) -> None:
+        for name in ("at", "copy"):
+            seconds(getattr(self, name), f"migrations.{name}")
+        if self.every is not None and seconds(self.every, "migrations.every") == 0:
+            raise InvalidInput("migrations.every", "is 0", "give a time, or leave it out: then once")
+
+
 class Agents(_Spec, frozen=True):
     """How many decide in parallel, each on its own copy of the zone, and how. See `roost config show` on agents."""
 
@@ -177,10 +194,12 @@ class Experiment(_Spec, frozen=True):
     fleet: Fleet | None = None
     policies: tuple[str, ...] = ("default",)
     seeds: tuple[Annotated[int, msgspec.Meta(ge=0, lt=2**31)], ...] = (1,)
+    shadow: str = ""  # a policy that is asked, in the first run, what it would have decided otherwise
     agents: Agents = Agents()
     latency: Literal["none", "paper", "measured"] | Latency = "none"
     faults: Faults = Faults()
     policy_changes: tuple[PolicyChange, ...] = ()
+    migrations: Migrations | None = None
     speed: Positive = 1.0  # the workload's time passes so many times faster: arrivals come sooner, VMs leave sooner
     fill: Share = 0.0  # of the cores, taken before the beginning by VMs like those of the workload
     warm_up: Duration = 0.0  # the first part does not count in the summary

@@ -47,9 +47,13 @@ MEASURES = (
     Measure("vms_displaced", "VMs", "lower", "VMs that ran on machines which failed"),
     Measure("vms_healed", "VMs", "", "of these, those that were placed again"),
 )
-# Only of runs that look at how rules narrow the zone; there is a `left_by_<rule>` for each preference beside it.
-CANDIDATES = Measure(
-    "candidates", "share", "", "valid machines of the clusters selected, of all; mean over the requests looked at"
+# Only of runs that look at how rules narrow the zone (there is a `left_by_<rule>` for each preference beside it), and
+# of runs that move VMs.
+OPTIONAL = (
+    Measure(
+        "candidates", "share", "", "valid machines of the clusters selected, of all; mean over the requests looked at"
+    ),
+    Measure("vms_moved", "VMs", "", "VMs that were moved to another machine"),
 )
 BY_NAME = {measure.name: measure for measure in MEASURES}
 
@@ -71,7 +75,7 @@ def measure_of(name: str) -> Measure:
     for family in (stranded, left_by):
         if name.startswith(beginning := family("").name):
             return family(name.removeprefix(beginning))
-    return CANDIDATES if name == CANDIDATES.name else BY_NAME[name]
+    return next((measure for measure in OPTIONAL if measure.name == name), None) or BY_NAME[name]
 
 
 # One row per sample. Counts are since the sample before; `stranded_<resource>` and `used_<resource>` (share of the

@@ -22,6 +22,7 @@ import yaml
 from roost.model.errors import InvalidInput
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
+from roost.sim.differences import DifferenceLog
 from roost.sim.experiment import Experiment, Generated
 from roost.sim.fleet import zone_for
 from roost.sim.processes import ENDED, Tell, Told, perform_in_turn, perform_together
@@ -43,6 +44,7 @@ class Run:
 
     policy: str
     seed: int
+    shadow: str = ""  # a policy that is asked what it would have decided otherwise
 
     @property
     def label(self) -> str:
@@ -61,6 +63,7 @@ Progress = Callable[[Told[Run]], None]
 def runs_of(experiment: Experiment) -> list[Run]:
     """All runs of an experiment."""
     runs = [Run(policy, seed) for policy in experiment.policies for seed in experiment.seeds]
+    runs[0] = replace(runs[0], shadow=experiment.shadow)
     if len({run.folder for run in runs}) < len(runs):
         raise InvalidInput("policies", "two have the same name", "give their files different names")
     return runs
@@ -73,6 +76,8 @@ def begin(experiment: Experiment, folder: Path) -> None:
     runs_of(experiment)
     for policy in (*experiment.policies, *(change.policy for change in experiment.policy_changes)):
         find_policy(policy)
+    if experiment.shadow:
+        find_policy(experiment.shadow)
     experiment.check(*stage(experiment, experiment.seeds[0])[:2])
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -100,8 +105,8 @@ def _shape(given: Generated, zone: Zone | None, *, filled: bool) -> WorkloadShap
     return msgspec.structs.replace(given, requests_per_day=rate)
 
 
-def perform(folder: Path, progress: Progress, processes: int = 0) -> list[Result]:
-    """All runs of an experiment that are not finished, from where each stopped; then the report.
+def perform(folder: Path, progress: Progress, processes: int = 0, *, page: bool = True) -> list[Result]:
+    """All runs of an experiment that are not finished, from where each stopped; then the report, if it is to have one.
 
     `processes`: how many at once; 0: as many as there are cores.
     """
@@ -115,7 +120,7 @@ def perform(folder: Path, progress: Progress, processes: int = 0) -> list[Result
         for run, problem in perform_together(jobs, progress, workers).items():
             short = f"perhaps memory is short: go on with `roost sim resume {folder} --processes 1`"
             raise InvalidInput(f"run {run.folder}", problem, short if problem == ENDED else "")
-    return finish(folder)
+    return finish(folder) if page else results_in(folder)
 
 
 def _open(folder: Path) -> tuple[Experiment, list[Run]]:
@@ -168,7 +173,11 @@ def _perform(experiment: Experiment, run: Run, folder: Path, progress: Tell) -> 
     progress(0.0, 0)
     own, saved = folder / run.folder, folder / run.folder / CHECKPOINT
     own.mkdir(parents=True, exist_ok=True)
-    simulation = Simulation(experiment, run.policy, run.seed, *stage(experiment, run.seed), name=run.label)
+    shadow = DifferenceLog(find_policy(run.shadow)) if run.shadow else None
+    staged = stage(experiment, run.seed)
+    simulation = Simulation(experiment, run.policy, run.seed, *staged, name=run.label, shadow=shadow)
+    if shadow is not None:
+        shadow.clock = simulation.clock
     if saved.exists():
         try:
             simulation.go_on(saved.read_bytes())
@@ -181,8 +190,11 @@ def _perform(experiment: Experiment, run: Run, folder: Path, progress: Tell) -> 
         part.replace(saved)
 
     simulation.timing["prepare_s"] = time.perf_counter() - started
-    result = simulation.run(lambda share, done: progress(min(share, NEARLY), done), keep)
+    # What a shadow has found is in no checkpoint: such a run begins anew.
+    result = simulation.run(lambda share, done: progress(min(share, NEARLY), done), None if shadow else keep)
     simulation.timing["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if shadow is not None:
+        shadow.save(own)
     result.save(own)
     saved.unlink(missing_ok=True)
     progress(1.0, simulation.operations)

@@ -35,7 +35,8 @@ from roost.model.rows import MachineState
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.sim.checkpoint import Checkpoint, packed, unpacked
-from roost.sim.experiment import Experiment, Latency, seconds
+from roost.sim.experiment import Experiment, Latency, Migrations, seconds
+from roost.sim.migration import Migration
 from roost.sim.result import Result
 from roost.sim.tracker import CacheUse, Tracker
 from roost.sim.virtual import NEVER, Clock, FeedLog, VirtualCourier, Worker
@@ -44,13 +45,15 @@ from roost.store.memory import MemoryStore
 from roost.traces.names import Numbered
 from roost.traces.standing import standing_population
 from roost.traces.workload import Workload
+from roost.whatif.plan import Move, Terms
+from roost.whatif.planner import plan_moves
 from roost.wiring import open_store
 
 Progress = Callable[[float, int], None]  # share done, operations so far
 Witness = Callable[[Operation, Answer], None]
 
 # What happens, in the order in which it does at one moment; arrivals come after departures, a sample after both.
-LEAVE, COMMIT, LOOK, FAIL, REPAIR, DRAIN, RESUME, SWITCH, ARRIVE, SAMPLE = range(10)
+LEAVE, COMMIT, LOOK, FAIL, REPAIR, DRAIN, RESUME, SWITCH, MIGRATE, COPIED, ARRIVE, SAMPLE = range(12)
 STANDING, HEALING = -1, -2  # in place of the number of a request
 RARELY = (20_000, 10, 2_000)  # collections of garbage, by generation
 NOTHING_CACHED = CacheUse(0, 0, 0)
@@ -124,10 +127,12 @@ class Simulation:
         self._state = zone.machines["state"].astype(int).tolist()
         self._open = 0  # requests that have no answer
         self._touched: list[Worker] = []
+        self._movable: dict[str, Guest] = {}  # those of the plan of migrations under way, by name
         self._turn = 0  # whose turn it is among agents that have as little to do
         self.operations = 0
         self._checkpointed = self._forgot = 0  # operations by then
         self.timing: dict[str, float] = {}
+        self._migration = self._new_migration()
 
         started = time.perf_counter()
         store = open_store("memory:", create=zone)
@@ -197,6 +202,9 @@ class Simulation:
         for change in self.experiment.policy_changes:
             self._find_policy(change.policy)
             self._at_time(seconds(change.at, "policy_changes.at"), SWITCH, change.policy)
+
+        if self.experiment.migrations is not None:
+            self._at_time(seconds(self.experiment.migrations.at, "migrations.at"), MIGRATE)
 
     def _maintained(self, cluster: str, share: float) -> list[int]:
         machines = len(self.zone.machines)
@@ -595,6 +603,43 @@ class Simulation:
         self._cached_before = NOTHING_CACHED
         _share_recheck(self._workers)
 
+    # ------------------------------------------------------------------------------------------------ migrations
+
+    def _new_migration(self) -> Migration:
+        """Nothing is moved unless the experiment says when."""
+        if self.experiment.migrations is not None:
+            self.tracker.migrated = 0
+        spec = self.experiment.migrations or Migrations(at=0.0)
+        return Migration(spec, self._submit, self._copied_after, self._moved)
+
+    def _migrate(self, _: None) -> None:
+        """Plan, on the zone as it is, and begin."""
+        spec = self.experiment.migrations
+        assert spec is not None
+        if spec.every is not None:
+            self._at_time(self.clock.now + seconds(spec.every, "migrations.every"), MIGRATE)
+        ledger = self.store.load()
+        terms = Terms(budget=int(spec.budget * len(ledger.vms)), cost=spec.cost)
+        plan = plan_moves(ledger, self._find_policy(self.policy_now), terms, self.seed)
+        wanted = {move.vm for move in plan.moves}
+        self._movable = {guest.name: guest for guest in self._guests.values() if guest.name in wanted}
+        self._migration.begin(plan)
+
+    def _copied_after(self, lasts: float, number: int) -> None:
+        self._at_time(self.clock.now + lasts, COPIED, number)
+
+    def _copied(self, number: int) -> None:
+        self._migration.copied(number)
+
+    def _moved(self, move: Move) -> None:
+        """A VM runs on another machine."""
+        assert self.tracker.migrated is not None
+        self.tracker.migrated += self._warm
+        guest, machine = self._movable[move.vm], self.zone.machine_index[move.target]
+        guest.machine = machine
+        if self._state[machine] == DOWN and not guest.moving:
+            self._displace([number for number, each in self._guests.items() if each is guest])
+
     def _sample(self, _: None) -> None:
         if self._touched:  # all that happens at this moment comes before it is looked at
             self._let_work()
@@ -610,7 +655,7 @@ class Simulation:
 
     def _quiet(self) -> bool:
         """Whether nothing is queued, under way, or on its way to anybody."""
-        return not self._touched and all(worker.agent.idle for worker in self._workers)
+        return not self._touched and not self._migration.busy and all(worker.agent.idle for worker in self._workers)
 
     def _save(self) -> bytes:
         """All that the rest of the run depends on."""
@@ -743,5 +788,7 @@ HANDLERS: dict[int, Callable[[Simulation, Any], None]] = {
     DRAIN: Simulation._drain,
     RESUME: Simulation._resume,
     SWITCH: Simulation._switch,
+    MIGRATE: Simulation._migrate,
+    COPIED: Simulation._copied,
     SAMPLE: Simulation._sample,
 }

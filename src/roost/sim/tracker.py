@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from roost.engine.funnel import Stage
+from roost.model.stranded import Stranding
 from roost.model.zone import Zone
 from roost.sim.measures import RATES, REQUESTS, TIMELINE
 
@@ -65,8 +66,7 @@ class Tracker:
         self._capacity = zone.machines["capacity"].astype(np.int64)
         self._generation = zone.machines["generation"].astype(np.int64)
         self._demand = zone.demand.astype(np.int64)
-        self._supported = zone.supported.astype(bool)
-        self._smallest = [self._smallest_types(g, types) for g in range(len(zone.generations))]
+        self._stranding = Stranding(zone, types)
         self._used = np.zeros_like(self._capacity)
         self._vms = np.zeros(len(self._capacity), np.int64)
         self._stranded = np.zeros_like(self._capacity)
@@ -75,6 +75,7 @@ class Tracker:
         self._moved = (array("i"), array("i"))  # machine, and VM type + 1, negative if it left; since the last sample
         self.down = 0
         self.displaced = self.healed = self.failures = 0
+        self.migrated: int | None = None  # VMs; None: migrations were not asked for
         self.since = dict.fromkeys(COUNTS, 0)  # the last sample
         self.timeline: dict[str, list[float]] = {name: [] for name in self._timeline_columns()}
         self.rates: dict[str, list[int]] = {name: [] for name in BINNED}
@@ -90,12 +91,6 @@ class Tracker:
     def _present(self) -> list[str]:
         """The resources that the zone has some of."""
         return [name for r, name in enumerate(self._resources) if self._capacity[:, r].any()]
-
-    def _smallest_types(self, generation: int, types: Sequence[int]) -> NDArray[np.int64]:
-        """What types take that run on a generation, without those that take no less than another in any respect."""
-        demands = {tuple(self._demand[t, generation].tolist()) for t in types if self._supported[t, generation]}
-        kept = [d for d in demands if not any(e != d and all(map(_at_most, e, d)) for e in demands)]
-        return np.array(sorted(kept), np.int64).reshape(-1, len(self._resources))
 
     # ------------------------------------------------------------------------------------------------ counting
 
@@ -196,11 +191,7 @@ class Tracker:
         np.add.at(self._vms, machines, signs)
         self._moved = (array("i"), array("i"))
         free = self._capacity[changed] - self._used[changed]
-        fits = np.zeros(len(changed), bool)
-        for g, smallest in enumerate(self._smallest):
-            here = np.flatnonzero(self._generation[changed] == g)
-            fits[here] = np.all(free[here, None, :] >= smallest[None], axis=2).any(axis=1)
-        useless = ~fits & (self._vms[changed] > 0)
+        useless = self._stranding.useless(free, self._generation[changed]) & (self._vms[changed] > 0)
         self._stranded[changed] = np.where(useless[:, None], free, 0)
         self._total = self._total.moved(before, self._sum(changed))
 
@@ -247,6 +238,8 @@ class Tracker:
         """The measures, of what came after the warm-up."""
         faults = self.failures, self.displaced, self.healed
         figures = summarise(tables, (self._warm_up, until), self._bin, self.commits, faults)
+        if self.migrated is not None:
+            figures["vms_moved"] = self.migrated
         return figures | {name: total / self.funnels for name, total in self.funnel.items()}
 
     # ---------------------------------------------------------------------------------------------- checkpoints
@@ -258,7 +251,7 @@ class Tracker:
             "used": self._used.tobytes(),
             "vms": self._vms.tobytes(),
             "stranded": self._stranded.tobytes(),
-            "plain": [self.down, self.displaced, self.healed, self.failures, self.commits],
+            "plain": [self.down, self.displaced, self.healed, self.failures, self.commits, self.migrated],
             "since": self.since,
             "funnel": [self.funnels, self.funnel],
             "timeline": self.timeline,
@@ -273,14 +266,10 @@ class Tracker:
         self._vms = np.frombuffer(state["vms"], np.int64).copy()
         self._stranded = np.frombuffer(state["stranded"], np.int64).reshape(shape).copy()
         self._total = self._sum(np.arange(len(self._vms)))
-        self.down, self.displaced, self.healed, self.failures, self.commits = state["plain"]
+        self.down, self.displaced, self.healed, self.failures, self.commits, self.migrated = state["plain"]
         self.funnels, self.funnel = state["funnel"]
         self.since, self.timeline, self.rates = dict(state["since"]), state["timeline"], state["rates"]
         self.requests = {name: array(CODES[name], data) for name, data in state["requests"].items()}
-
-
-def _at_most(a: int, b: int) -> bool:
-    return a <= b
 
 
 def summarise(
