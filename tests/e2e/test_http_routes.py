@@ -163,6 +163,7 @@ def test_what_is_not_there_is_not_found(api: Api) -> None:
         ("POST", "/v1/tenants/nobody/release", {"vms": ["nobody/0"]}),
         ("GET", "/v1/vms/nobody/0", None),
         ("DELETE", "/v1/vms/nobody/0", None),
+        ("POST", "/v1/vms/nobody/0", {"machine": "c1-r00-m00"}),
         ("GET", "/v1/machines/nowhere", None),
         ("PATCH", "/v1/machines/nowhere", {"state": "down"}),
         ("DELETE", "/v1/machines/nowhere", None),
@@ -177,6 +178,7 @@ def test_what_is_not_there_is_not_found(api: Api) -> None:
         ("GET", "/v1/policies/none", None),
         ("DELETE", "/v1/policies/none", None),
         ("POST", "/v1/policies/activate", {"policy": "none"}),
+        ("POST", "/v1/policies/shadow", {"policy": "none"}),
         ("DELETE", "/v1/tokens/none", None),
         ("POST", "/v1/why-not", {"tenant": "t", "vms": [{"type": "D2"}], "machine": "nowhere"}),
         ("GET", "/v1/nothing", None),
@@ -197,6 +199,7 @@ def test_a_request_that_makes_no_sense_says_where(api: Api) -> None:
         ("POST", "/v1/tenants", {"tenant": "t", "vms": [{"type": "D2", "cluster": "c9"}]}, "request.vms[0].cluster"),
         ("POST", "/v1/tenants/web/release", {"vms": ["web/0", "web/0"]}, "vms"),
         ("POST", "/v1/tenants/web/release", {"vms": ["web/9"]}, "vms[0]"),
+        ("POST", "/v1/vms/web/0", {"machine": "{elsewhere}", "step": "finish"}, "step"),
         ("PATCH", "/v1/machines/c1-r00-m00", {}, "machine"),
         ("PATCH", "/v1/machines/c1-r00-m00", {"failures": 2**31 - 1}, "failures"),
         ("DELETE", "/v1/machines/{busy}", None, "machine {busy}"),
@@ -208,6 +211,8 @@ def test_a_request_that_makes_no_sense_says_where(api: Api) -> None:
         ("PUT", "/v1/policies/theirs", {"text": OURS}, "text"),
     ):
         busy = api.get("/v1/vms/web/0")["machine"]
+        if body and body.get("machine") == "{elsewhere}":
+            body["machine"] = next(m["machine"] for m in api.get("/v1/machines")["items"] if m["machine"] != busy)
         answer = api.http.request(method, path.format(busy=busy), json=body)
         assert problem(answer, "roost.invalid_request").field == field.format(busy=busy)
     for wish in ({}, {"tenant": "t"}, {"tenant": "t", "vms": []}, {"tenant": "t", "vms": [{"type": "D2"}], "x": 1}):
@@ -236,6 +241,41 @@ def test_vms_are_listed_by_tenant_and_machine_and_released_one_by_one(api: Api) 
     assert (again.status_code, again.json()["replayed"]) == (200, True)
     problem(api.http.delete("/v1/vms/web/1"), "roost.not_found")
     assert len(api.get("/v1/vms", tenant="web")["items"]) == 2
+
+
+def test_a_vm_is_moved_in_steps_or_at_once(api: Api) -> None:
+    source = api.created("web")["vms"][0]["machine"]
+    free = [m["machine"] for m in api.get("/v1/machines", cluster="c1", empty=True)["items"]]
+
+    def move(machine: str, step: str, **headers: str) -> httpx.Response:
+        return api.http.post("/v1/vms/web/0", json={"machine": machine, "step": step}, headers=headers)
+
+    def where() -> dict[str, str]:
+        return {vm["vm"]: vm["machine"] for vm in api.get("/v1/vms")["items"]}
+
+    held = move(free[0], "hold", **{"Idempotency-Key": (key := f"hold-{next(_numbers)}")})
+    assert held.status_code == 200, held.text
+    assert held.headers["etag"] == f'"{held.json()["generation"]}"'
+    assert where() == {"web/0": source, "web/0~hold": free[0]}
+    assert move(free[0], "hold", **{"Idempotency-Key": key}).json()["replayed"]
+    assert problem(move(free[1], "hold"), "roost.invalid_request").field == "machine"
+    finished = move(free[0], "finish").json()
+    assert where() == {"web/0": free[0]}
+    again = move(free[0], "finish").json()
+    assert (again["generation"], again["replayed"]) == (finished["generation"], False)
+    assert move(free[1], "hold").status_code == 200
+    assert move(free[1], "cancel").status_code == 200
+    assert api.http.post("/v1/vms/web/0", json={"machine": source}).status_code == 200
+    assert where() == {"web/0": source}
+
+    api.http.patch(f"/v1/machines/{free[0]}", json={"state": "down"})
+    refused = problem(move(free[0], "whole"), "roost.conflict")
+    assert refused.detail == f"machine {free[0]} cannot have web/0: machine down (is_ready)"
+    assert refused.field == "machine"
+    assert api.get(f"/v1/decisions/{refused.decision}")["outcome"] == "declined"
+    problem(move("nowhere", "whole"), "roost.not_found")
+    problem(move(free[1], "leap"), "roost.invalid_request")
+    assert where() == {"web/0": source}
 
 
 # ------------------------------------------------------------------------------------------------------------ batches
@@ -350,6 +390,7 @@ def test_a_dry_run_says_what_would_come_of_it_and_does_nothing(api: Api) -> None
     policies = api.get("/v1/policies")
     decisions = api.get("/v1/decisions")["items"][0]["key"]
     free = next(m["machine"] for m in machines["items"] if not m["vms"])
+    beside = next(m["machine"] for m in machines["items"] if not m["vms"] and m["cluster"] == "c1")
     machine = {"name": "c1-dry", "datacenter": "dc1", "cluster": "c1", "rack": "r", "generation": "v1"}
     wish = {"vms": [{"type": "D2"}]}
     for method, path, body, status in (
@@ -358,6 +399,8 @@ def test_a_dry_run_says_what_would_come_of_it_and_does_nothing(api: Api) -> None
         ("POST", "/v1/tenants/web/release", {"vms": ["web/0"]}, 200),
         ("DELETE", "/v1/tenants/web", None, 200),
         ("DELETE", "/v1/vms/web/0", None, 200),
+        ("POST", "/v1/vms/web/0", {"machine": beside}, 200),
+        ("POST", "/v1/vms/web/0", {"machine": beside, "step": "hold"}, 200),
         ("POST", "/v1/batch", {"requests": [{"tenant": "dry", **wish}]}, 200),
         ("PATCH", f"/v1/machines/{free}", {"state": "down"}, 200),
         ("POST", "/v1/machines", {"machines": [machine]}, 200),
@@ -366,6 +409,7 @@ def test_a_dry_run_says_what_would_come_of_it_and_does_nothing(api: Api) -> None
         ("DELETE", "/v1/clusters/c2", None, 200),
         ("PUT", "/v1/policies/ours", {"text": OURS}, 200),
         ("POST", "/v1/policies/activate", {"policy": "fast"}, 200),
+        ("POST", "/v1/policies/shadow", {"policy": "fast"}, 200),
     ):
         answer = api.http.request(method, path, params={"dry_run": True}, json=body)
         assert answer.status_code == status, answer.text
@@ -493,6 +537,36 @@ def test_policies_are_checked_kept_activated_and_compared_while_requests_are_dec
         assert api.http.delete("/v1/policies/ours", headers=gone).status_code == 204
     assert api.get(f"/v1/decisions/{decision}/explanation")["machine"]  # though its text is gone
     assert api.http.post("/v1/policies/activate", json={"policy": "default"}).status_code == 200
+
+
+def test_a_policy_decides_in_the_shadow_until_it_is_ended_and_tells_what_it_would_do_otherwise(api: Api) -> None:
+    nothing = {"policy": "", "digest": "", "share": 0.0, "since": 0.0}
+    assert api.get("/v1/policies/differences") == {
+        "shadow": nothing, "decisions": 0, "changed": 0, "counts": [], "latest": [], "problem": "",
+    }  # fmt: skip
+    used = api.created("first")["vms"][0]["machine"]
+    api.http.patch(f"/v1/machines/{used}", json={"health": 60})  # which default minds, and fast does not
+    key = {"Idempotency-Key": f"shadow-{next(_numbers)}"}
+    cast = api.http.post("/v1/policies/shadow", json={"policy": "fast"}, headers=key)
+    assert (cast.status_code, cast.json()["policy"], cast.json()["share"]) == (200, "fast", 1.0)
+    assert api.http.post("/v1/policies/shadow", json={"policy": "fast"}, headers=key).json() == cast.json()
+    assert api.get("/v1/policies/active")["policy"] == "default", "it decides nothing"
+    for i in range(6):
+        api.created(f"shadowed-{i}")
+    found = api.get("/v1/policies/differences")
+    assert found["shadow"] == cast.json()
+    assert found["decisions"] == 6
+    assert found["changed"] == sum(each["decisions"] for each in found["counts"]) > 0
+    assert {"kind": "preferred", "rule": "non_empty", "decisions": 1} in found["counts"]
+    for each in found["latest"]:
+        assert "fast " in each["text"]
+        assert "default " in each["text"]
+    assert "roost_shadow_decisions_total" in api.http.get("/metrics").text
+    for _ in range(2):
+        assert api.http.delete("/v1/policies/shadow").status_code == 204
+    assert api.get("/v1/policies/differences")["shadow"] == nothing
+    api.created("unwatched")
+    assert api.get("/v1/policies/differences")["decisions"] == 0
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ TABLE: dict[tuple[str, str], tuple[str, Any, Scope | None, bool]] = {
     ("GET", "/v1/vms"): ("/v1/vms", None, "read", True),
     ("GET", "/v1/vms/{vm:path}"): ("/v1/vms/team-a/0", None, "read", True),
     ("DELETE", "/v1/vms/{vm:path}"): ("/v1/vms/team-a/0?dry_run=true", None, "allocate", True),
+    ("POST", "/v1/vms/{vm:path}"): ("/v1/vms/team-a/0", {"machine": "none"}, "operate", False),
     ("GET", "/v1/machines"): ("/v1/machines", None, "read", False),
     ("POST", "/v1/machines"): ("/v1/machines", {"machines": [{
         "name": "m", "datacenter": "d", "cluster": "c", "rack": "r", "generation": "none"}]}, "operate", False),
@@ -47,6 +48,7 @@ TABLE: dict[tuple[str, str], tuple[str, Any, Scope | None, bool]] = {
     ("PATCH", "/v1/clusters/{cluster:str}"): ("/v1/clusters/none", {"quarantined": True}, "operate", False),
     ("DELETE", "/v1/clusters/{cluster:str}"): ("/v1/clusters/none", None, "operate", False),
     ("GET", "/v1/zone"): ("/v1/zone", None, "read", False),
+    ("GET", "/v1/snapshot"): ("/v1/snapshot", None, "read", False),
     ("GET", "/v1/capacity"): ("/v1/capacity", None, "read", True),
     ("POST", "/v1/explain"): ("/v1/explain", MINE, "read", True),
     ("POST", "/v1/why-not"): ("/v1/why-not", {**MINE, "machine": "c1-r00-m00"}, "read", True),

@@ -198,6 +198,32 @@ def test_vms_are_listed_shown_and_deleted(shell: Shell) -> None:
     shell.said("tenant", "delete", "some")
 
 
+def test_a_vm_is_moved_and_the_trail_says_so(shell: Shell) -> None:
+    source = shell.json("tenant", "create", "goes", "--vm", "D2", "--cluster", "c001")["vms"][0]["machine"]
+    target = next(name for name in ("c001-r00-m05", "c001-r00-m06") if name != source)
+    move = ("vm", "move", "goes/0", "--to", target)
+    assert shell.said(*move, "--step", "hold", "--dry-run") == f"would have held room for goes/0 on {target}\n"
+    assert shell.said(*move, "--step", "hold") == f"held room for goes/0 on {target}\n"
+    assert shell.said(*move, "--step", "cancel") == f"gave back the room for goes/0 on {target}\n"
+    assert "no room is held for goes/0" in shell.fails(2, *move, "--step", "finish")
+    shell.said(*move, "--step", "hold")
+    assert shell.said(*move, "--step", "finish") == f"moved goes/0 to {target}\n"
+    assert shell.said("vm", "move", "goes/0", "--to", source) == f"moved goes/0 to {source}\n"
+    trail = shell.said("changes", "--last", "5").splitlines()
+    assert [line.partition("anonymous")[2].strip() for line in trail] == [
+        f"held room for goes/0 on {target}",
+        f"gave back room for goes/0 on {target}",
+        f"held room for goes/0 on {target}",
+        f"moved goes/0 from {source} to {target}",
+        f"moved goes/0 from {target} to {source}",
+    ]
+    assert f"move goes/0 to {source}, whole" in shell.said("decisions", "--limit", "1")
+    shell.said("machine", "down", target)
+    assert "cannot have goes/0: machine down (is_ready)" in shell.fails(4, *move)
+    shell.said("machine", "ready", target)
+    shell.said("tenant", "delete", "goes")
+
+
 def test_machines_are_taken_out_of_use_and_back(shell: Shell) -> None:
     name = "c001-r00-m00"
     assert shell.said("machine", "drain", name, "c001-r00-m01") == f"{name} is draining\nc001-r00-m01 is draining\n"
@@ -314,6 +340,16 @@ def test_policies_are_kept_activated_compared_and_forgotten(shell: Shell) -> Non
     assert "declined" in shell.said("policy", "results", "--hours", "1")
     shell.said("tenant", "delete", "judged")
     shell.said("policy", "activate", "default")
+    assert "no policy decides in the shadow" in shell.said("policy", "differences")
+    assert shell.said("policy", "shadow", "mine", "--dry-run") == "mine would decide in the shadow\n"
+    assert shell.said("policy", "shadow", "mine", "--share", "0.5").endswith("for 50% of the tenants\n")
+    assert shell.said("policy", "shadow", "mine") == "mine decides in the shadow\n"
+    shell.said("tenant", "create", "shadowed", "--vm", "D2")
+    assert "decisions  1\n" in shell.said("policy", "differences")
+    assert shell.json("policy", "differences")["decisions"] == 1
+    shell.said("tenant", "delete", "shadowed")
+    assert "give a policy, or --off" in shell.fails(2, "policy", "shadow")
+    assert shell.said("policy", "shadow", "--off") == "no policy decides in the shadow\n"
     assert shell.said("policy", "delete", "mine") == "forgot mine\n"
     shell.fails(2, "policy", "activate", "mine")
     assert "has_rom" in shell.fails(2, "policy", "put", "-", lines="name: bad\nmachines:\n  validators: [has_rom]\n")

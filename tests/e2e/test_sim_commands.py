@@ -18,8 +18,7 @@ import yaml
 from typer.main import get_command
 
 from roost.cli.main import app, main
-from roost.cli.sim import Options
-from roost.cli.sim import _experiment as experiment_of
+from roost.cli.sim import Options, experiment_of
 from roost.sim.measures import BY_NAME
 from roost.sim.runs import side_by_side
 from tests.e2e.serving import PATIENCE, ROOST

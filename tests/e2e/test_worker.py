@@ -161,6 +161,8 @@ EVERY_KIND: tuple[Line, ...] = (
     place("create", "web", D2, D2, constraints={"min_fault_domains": 2}),
     place("scale out", "web", {"type": "A1", "priority": "spot"}),
     {"key": "scale in", "do": "release", "tenant": "web", "vms": ["web/0"]},
+    {"key": "hold", "do": "move", "tenant": "web", "vm": "web/2", "machine": "c002-r00-m07", "step": "hold"},
+    {"key": "finish", "do": "move", "tenant": "web", "vm": "web/2", "machine": "c002-r00-m07", "step": "finish"},
     place("another", "shop", {"type": "D1", "name": "till"}),
     {"key": "delete", "do": "release", "tenant": "shop"},
     {"key": "machine", "do": "machine", "machine": "c000-r00-m00", "state": "down", "health": 40, "failures": 2},
@@ -183,6 +185,7 @@ def test_everything_that_can_be_asked_for_is_done_once_and_asked_again_is_answer
     found = ledger(fresh)
     placed = {each["vm"]: each["machine"] for key in ("create", "scale out") for each in answers[key]["placements"]}
     del placed["web/0"]
+    placed["web/2"] = "c002-r00-m07"
     assert {name: vm.machine for name, vm in found.vms.items()} == placed
     assert list(found.tenants) == ["web"]
     sick = found.machines["c000-r00-m00"]

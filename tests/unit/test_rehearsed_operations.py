@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from roost.agent.agent import Agent
-from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetEntry, SetMachine
+from roost.agent.operation import Answer, MoveVM, Operation, PlaceVMs, ReleaseVMs, SetEntry, SetMachine
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
@@ -46,6 +46,8 @@ def state(agent: Agent) -> dict[str, object]:
         PlaceVMs(Request("web", [VM("A1")]), existing=True),
         ReleaseVMs("web"),
         ReleaseVMs("web", ("web/0",)),
+        MoveVM("web", "web/0", "c001-r00-m00"),
+        MoveVM("web", "web/0", "c001-r00-m00", "hold"),
         SetMachine("c000-r00-m00", "down"),
         SetEntry("note", "a", "b"),
     ],
@@ -69,6 +71,8 @@ def test_a_rehearsal_is_answered_as_the_real_thing_and_leaves_no_trace(agent: Ag
         (PlaceVMs(Request("web", [VM("A1")]), generation=0), "invalid", "roost.outdated"),
         (PlaceVMs(Request("nobody", [VM("A1")]), existing=True), "invalid", "roost.unknown_name"),
         (ReleaseVMs("nobody"), "invalid", "roost.unknown_name"),
+        (MoveVM("web", "web/0", "nowhere"), "invalid", "roost.unknown_name"),
+        (MoveVM("web", "web/0", "c001-r00-m00", "finish"), "invalid", "roost.invalid_input"),
         (SetMachine("nowhere", "down"), "invalid", "roost.invalid_input"),
     ],
 )

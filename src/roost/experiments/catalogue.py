@@ -9,9 +9,14 @@ from roost.model.errors import UnknownName
 
 # Name: the module that holds it, under the study's own name with underscores and in capitals.
 MODULES = {
+    "protean-fig9": "caches",
+    "protean-fig10": "caches",
+    "protean-fig11": "inventory",
+    "protean-fig12": "inventory",
     "protean-fig13": "spike",
     "protean-fig14": "conflicts",
     "protean-fig15": "speed_up",
+    "protean-fig16": "crunch",
     "protean-merge": "merging",
     "protean-table5": "buckets",
 }

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def conflict_cells(quick: bool) -> list[Cell]:
     """Ever more agents under more than they can do, with each way of avoiding conflicts."""
-    counts = (1, 4) if quick else (1, 2, 4, 8, 16, 32)
+    counts = (1, 4) if quick else (1, 2, 5, 10, 20, 40)
     size = {"machines": 500, "fill": 0.3, "rate": 150, "until": 8} if quick else FULL_LOAD
     found = [
         Cell(
@@ -52,7 +52,7 @@ def conflict_cells(quick: bool) -> list[Cell]:
     ]
 
 
-FULL_LOAD = {"machines": 25_000, "fill": 0.6, "rate": 1_000, "until": 30}
+FULL_LOAD = {"machines": 25_000, "fill": 0.3, "rate": 1_000, "until": 20}
 
 
 def perform_conflicts(cell: Cell, desk: Desk) -> list[dict[str, Value]]:

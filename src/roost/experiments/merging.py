@@ -31,7 +31,7 @@ def merge_cells(quick: bool) -> list[Cell]:
     ]
 
 
-BUSY = {"machines": 10_000, "fill": 0.6, "rate": 60, "until": 600}
+BUSY = {"machines": 10_000, "fill": 0.6, "rate": 60, "until": 300}
 
 
 def perform_merge(cell: Cell, desk: Desk) -> list[dict[str, Value]]:

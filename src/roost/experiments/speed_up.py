@@ -29,7 +29,7 @@ def speed_cells(quick: bool) -> list[Cell]:
             "paper": {10: (10, 100, 1_000), 50: (10, 100, 300, 1_000), 150: (100, 300, 1_000), 350: (300, 1_000)},
             "measured": {1: (100, 1_000), 2: (1_000,), 5: (1_000,)},
         }
-        size = {"machines": 10_000, "requests": 15_000}
+        size = {"machines": 10_000, "requests": 10_000}
     return [
         Cell(
             f"{latency}-{count}-agents-{speed}x",

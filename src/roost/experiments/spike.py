@@ -35,7 +35,7 @@ SPIKE_FROM, SPIKE_SECONDS = 30.0, 20.0
 def spike_cells(quick: bool) -> list[Cell]:
     """Ever more agents; with the paper's latencies, and with ours."""
     counts = {"paper": (1, 5), "measured": (1,)} if quick else {"paper": (1, 2, 3, 5, 8), "measured": (1, 2, 5)}
-    size = {"machines": 500, "fill": 0.3, "until": 90} if quick else {"machines": 25_000, "fill": 0.6, "until": 300}
+    size = {"machines": 500, "fill": 0.3, "until": 60} if quick else {"machines": 25_000, "fill": 0.3, "until": 200}
     scale = 0.4 if quick else 1.0
     return [
         Cell(f"{latency}-{count}-agents", {"agents": count, "latency": latency, "seed": 1, "scale": scale, **size})
