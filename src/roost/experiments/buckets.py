@@ -29,7 +29,7 @@ KEPT = ("density", "utilisation", "fulfilment", "candidates", "conflicts", "conf
 def cells(quick: bool) -> list[Cell]:
     """Each number of buckets with each seed."""
     size = {"machines": 500, "days": 1.5, "warm_up_days": 0.5} if quick else SIZE
-    buckets = ("1", "3", UNLIMITED) if quick else tuple(PAPER)
+    buckets = ("3", UNLIMITED) if quick else tuple(PAPER)  # a kernel is compiled for each
     return [
         Cell(
             f"buckets-{'unlimited' if b == UNLIMITED else b}-seed{seed}", {"buckets": b, "seed": seed, **COMMON, **size}

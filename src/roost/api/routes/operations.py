@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 from litestar import Response, delete, get, post
 from litestar.params import HeaderParameter, JSONBody, Parameter
@@ -65,9 +65,9 @@ async def stream_changes(
 
 
 @get("/v1/snapshot", media_type="application/json", **may("read"))
-async def snapshot(scope: Scope) -> Response[bytes]:
+async def snapshot(scope: Scope) -> Response[dict[str, Any]]:
     """The zone as it is now: machines, tenants, VMs, policies; no tokens. `roost whatif` asks questions about it."""
-    text = await asking_of(scope).service.read(lambda store: encode_snapshot(store.load()))
+    text: Any = await asking_of(scope).service.read(lambda store: encode_snapshot(store.load()))  # encoded already
     return Response(text, media_type="application/json", headers={"cache-control": "no-store"})
 
 
