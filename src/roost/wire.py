@@ -550,6 +550,7 @@ class Differences(Wire, frozen=True):
     shadow: ShadowPolicy
     decisions: int
     changed: int
+    skipped: int  # decisions that there was no time to look at
     counts: Sequence[DifferenceCount]
     latest: Sequence[DifferenceView]
     problem: str = ""  # why it is heard no more

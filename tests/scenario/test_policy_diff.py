@@ -158,7 +158,7 @@ def _watched(shadow: Callable[[], Shadow | None]) -> tuple[list[Any], Shadow | N
 
 def test_whoever_is_watched_decides_the_same() -> None:
     alone, _ = _watched(lambda: None)
-    watched, shadow = _watched(lambda: Shadow(SPREAD))
+    watched, shadow = _watched(lambda: Shadow(SPREAD, clock=float))
     assert watched == alone
     assert shadow is not None
     assert shadow.decisions == len(alone) == 14
@@ -169,7 +169,7 @@ def test_whoever_is_watched_decides_the_same() -> None:
 
 
 def test_a_shadow_looks_at_a_share_of_the_tenants() -> None:
-    _, shadow = _watched(lambda: Shadow(SPREAD, 0.5))
+    _, shadow = _watched(lambda: Shadow(SPREAD, 0.5, clock=float))
     assert shadow is not None
     assert 0 < shadow.decisions < 14
 
@@ -183,6 +183,28 @@ def test_a_faulty_policy_in_the_shadow_is_switched_off_and_hurts_nobody() -> Non
     assert len(said) == 1
     assert "faulty_when_used" in said[0]
     assert shadow.problem == said[0]
+
+
+def test_a_shadow_that_takes_too_long_looks_at_fewer_decisions() -> None:
+    now = 0.0
+
+    def slow() -> float:
+        nonlocal now
+        now += 0.005  # that pass between two looks at the clock: a look takes as long
+        return now
+
+    shadow = Shadow(SPREAD, clock=slow)
+    store = open_store("memory:", create=Zone.synthetic(100))
+    agent = open_agent(store, FAST, seed=1)
+    agent.shadow = shadow
+    asked = 0
+    while now < 30:
+        agent.run(agent.submit(PlaceVMs(Request(f"t{asked}", [VM("A1")]))))
+        asked += 1
+    agent.close()
+    assert shadow.decisions + shadow.skipped == asked
+    assert shadow.skipped > shadow.decisions
+    assert 0.04 < shadow.decisions * 0.005 / now < 0.12, "of the time"
 
 
 def test_only_some_differences_are_explained_each_second() -> None:

@@ -9,6 +9,7 @@ The other policy only looks (`Engine.look`): it places nothing and draws nothing
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -20,7 +21,7 @@ import msgspec
 from roost.agent.allocator import Allocator, Arm
 from roost.agent.decision import Decision
 from roost.engine.funnel import deciding, scores
-from roost.engine.ruleset import BoundRule, PolicySplit, RulePolicy, RuleSet, key_shifts
+from roost.engine.ruleset import BoundRule, PolicySplit, RulePolicy, RuleSet
 from roost.engine.selection import Engine, Look
 from roost.engine.shape import MOST_KNOWN, Shape
 from roost.model.errors import InvalidInput
@@ -38,6 +39,7 @@ KINDS: dict[Kind, str] = {
 }
 LATEST = 20  # differences that are kept with an explanation
 EXPLAINED_A_SECOND = 5  # at most: an explanation takes as long as some ten decisions
+MOST_TIME = 0.07  # of the time, that a shadow may take: under load it looks at fewer decisions
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -79,7 +81,7 @@ def opinion(rules: RuleSet, found: Look) -> Opinion:
     if found.verdict >= 0:
         return Opinion("refused", (*rules.cluster_validators, *rules.validators, *rules.tenant_rules)[found.verdict])
     if not found.selected and found.cluster_key > found.last_cluster_key:
-        by = deciding(key_shifts(rules.cluster_preferences), found.last_cluster_key, found.cluster_key)
+        by = deciding(rules.cluster_shifts, found.last_cluster_key, found.cluster_key)
         assert by is not None
         return Opinion("cluster", rules.cluster_preferences[by], by)
     if found.other_key <= found.key:  # below: in a cluster that only a lot kept out
@@ -114,13 +116,17 @@ class Contrast:
             shapes = self._shapes(decision)
         except InvalidInput as error:
             return self._invalid(decision, error, at)
-        if len(shapes) > 1 or decision.constraints != UNCONSTRAINED:
-            return _Comparison(self, decision, shapes, explain, at).of_gang()
-        held = decision.trial.machines[0] if decision.ok else -1
-        found = self.arm.engine.look(shapes[0], held, held)
-        if found.agrees(held):  # as mostly
+        comparison = _Comparison(self, decision, shapes, explain, at)
+        return comparison.of_vm(0) if _is_simple(decision) else comparison.of_gang()
+
+    def glance(self, decision: Decision) -> tuple[Kind, str] | None:
+        """Kind and rule of the difference, if there is one, of a decision on one VM that any tenant may ask for."""
+        (shape,), held = self._shapes(decision), decision.trial.machines[0]
+        engine = self.arm.engine
+        found = engine.look(shape, held, held)
+        if found.agrees(held) or (against := opinion(engine.rules, found)) is TIED:
             return None
-        return _Comparison(self, decision, shapes, explain, at).of_look(0, held, found)
+        return _kind(held, found, against), against.name
 
     def _shapes(self, decision: Decision) -> tuple[Shape, ...]:
         """What the VMs ask for, as the other policy reads it. Ties between clusters fall alike for both policies."""
@@ -150,6 +156,17 @@ class Contrast:
             other_machine="",
             text=f"{self.arm.policy.name} has no rule for it: {error}",
         )
+
+
+def _is_simple(decision: Decision) -> bool:
+    return len(decision.trial.shapes) == 1 and decision.constraints == UNCONSTRAINED
+
+
+def _kind(held: int, found: Look, against: Opinion) -> Kind:
+    if held < 0:
+        return "placed"
+    assert against.verdict != "tied"
+    return "declined" if found.machine < 0 else against.verdict
 
 
 class _Comparison:
@@ -217,13 +234,12 @@ class _Comparison:
 
     def _difference(self, at: int, vm: int, held: int, found: Look, against: Opinion) -> Difference:
         request, names = self.decision.request, self.contrast.allocator.zone.machine_names
-        kind: Kind = "placed" if held < 0 else "declined" if found.machine < 0 else against.verdict  # type: ignore[assignment]  # not tied
         difference = Difference(
             at=self.at,
             tenant=request.tenant,
             vm=vm,
             vm_type=request.vms[vm].type,
-            kind=kind,
+            kind=_kind(held, found, against),
             rule=against.name,
             machine=names[held] if held >= 0 else "",
             other_machine=names[found.machine] if found.machine >= 0 else "",
@@ -291,6 +307,7 @@ class _Comparison:
 class Shadow:
     """A policy that decides beside the one in force, on all it decides or a share of the tenants, and counts.
 
+    It takes no more than a share of the time: when more is decided than it can look at, it looks at some, by lot.
     A policy that does not work is heard no more: `stopped` is told why. Nothing of it hurts whoever decides.
     """
 
@@ -308,8 +325,9 @@ class Shadow:
         self._stopped, self._clock, self._now = stopped, clock, now
         self._contrast: Contrast | None = None
         self.began = now()
-        self._explained, self._second = 0, 0
-        self.decisions = 0
+        self._explained, self._second, self._spent, self._odds = 0, 0, 0.0, 1.0
+        self._lots = random.Random(0)
+        self.decisions = self.skipped = 0  # that it looked at; that it had no time for
         self.changed: Counter[tuple[Kind, str]] = Counter()  # by kind and rule
         self.latest: deque[Difference] = deque(maxlen=LATEST)
 
@@ -322,24 +340,40 @@ class Shadow:
         """A decision was made, just now."""
         if self.problem or (self.share < 1.0 and not self._split.arm_of(decision.request.tenant)):
             return
+        started = self._clock()
+        if int(started) != self._second:
+            self._next_second(started)
+        if self._odds < 1.0 and self._lots.random() >= self._odds:
+            self.skipped += 1
+            return
         try:
             self.join(decision.allocator)  # another one after the copy was loaded anew
             assert self._contrast is not None
-            found = self._contrast.compare(decision, self._explains, self._now())
+            found = self._compare(self._contrast, decision)
         except Exception as error:  # whatever a faulty rule does
             self.problem = str(error) or repr(error)
             self._stopped(self.problem)
             return
         self.decisions += 1
         if found is not None:
-            self.changed[found.kind, found.rule] += 1
-            if found.text:
-                self.latest.append(found)
+            self.changed[found] += 1
+        self._spent += self._clock() - started
 
-    def _explains(self, _: Difference) -> bool:
-        """Whether one more explanation is due in this second."""
-        second = int(self._clock())
-        if second != self._second:
-            self._second, self._explained = second, 0
-        self._explained += 1
-        return self._explained <= EXPLAINED_A_SECOND
+    def _next_second(self, now: float) -> None:
+        """Look at as many as there is time for, by what those of the second before took."""
+        allowed = MOST_TIME * max(1.0, now - self._second)
+        self._odds = min(1.0, self._odds * allowed / self._spent) if self._spent else 1.0
+        self._second, self._explained, self._spent = int(now), 0, 0.0
+
+    def _compare(self, contrast: Contrast, decision: Decision) -> tuple[Kind, str] | None:
+        """Kind and rule of a difference; some are explained, which takes longer."""
+        due = self._explained < EXPLAINED_A_SECOND
+        if not due and decision.ok and _is_simple(decision):
+            return contrast.glance(decision)
+        found = contrast.compare(decision, lambda _: due, self._now())
+        if found is None:
+            return None
+        if found.text:
+            self._explained += 1
+            self.latest.append(found)
+        return found.kind, found.rule

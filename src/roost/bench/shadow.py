@@ -23,26 +23,28 @@ def bench_shadow(
     policy: str = "dense",
     progress: Progress = lambda _t, _s: None,
 ) -> dict[str, Any]:
-    """For each turn a service on SQLite with an empty zone; what comes first in one turn comes last in the next."""
+    """For each turn and case a service on SQLite, with a zone that is empty and does not get full.
+
+    What comes first in one turn comes last in the next.
+    """
     found: dict[tuple[str, bool], list[Report]] = {}
     changed: dict[str, float] = {}
     steps, done = repeats * len(CASES) * 2, 0
-    for turn in range(repeats):
+    for turn, name in ((turn, name) for turn in range(repeats) for name in CASES):
         with (
             tempfile.TemporaryDirectory(prefix="roost-bench-") as folder,
             serve(str(Path(folder) / "zone.db"), f"synthetic:{machines}", 1) as port,
             Client(f"http://127.0.0.1:{port}") as client,
         ):
-            for name in CASES:
-                for shadow in (False, True) if turn % 2 == 0 else (True, False):
-                    progress(f"{name}, {'with' if shadow else 'without'}", done / steps)
-                    _set_shadow(client, policy if shadow else "")
-                    generate(_load(port, name, WARM_UP_SECONDS))  # what is asked for first is evaluated in full
-                    found.setdefault((name, shadow), []).append(generate(_load(port, name, seconds)))
-                    if shadow:
-                        seen = client.policy_differences()
-                        changed[name] = round(seen.changed / max(1, seen.decisions), 2)
-                    done += 1
+            for shadow in (False, True) if turn % 2 == 0 else (True, False):
+                progress(f"{name}, {'with' if shadow else 'without'}", done / steps)
+                _set_shadow(client, policy if shadow else "")
+                generate(_load(port, name, WARM_UP_SECONDS))  # what is asked for first is evaluated in full
+                found.setdefault((name, shadow), []).append(generate(_load(port, name, seconds)))
+                if shadow:
+                    seen = client.policy_differences()
+                    changed[name] = round(seen.changed / max(1, seen.decisions), 2)
+                done += 1
     return {"rows": [_row(name, found[name, False], found[name, True], changed[name]) for name in CASES]}
 
 

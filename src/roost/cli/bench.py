@@ -144,7 +144,7 @@ def service(
 
 @app.command()
 def shadow(
-    machines: Annotated[int, typer.Option(help="Size of the zone.", min=1_000)] = 20_000,
+    machines: Annotated[int, typer.Option(help="Size of the zone.", min=1_000)] = 40_000,
     seconds: Annotated[float, typer.Option(help="Length of each measurement.", min=0.5)] = 4.0,
     repeats: Annotated[int, typer.Option(help="Turns; the median of each figure is shown.", min=1)] = 5,
     policy: Annotated[str, typer.Option(help="The policy in the shadow; `default` decides.")] = "dense",

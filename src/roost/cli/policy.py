@@ -323,6 +323,7 @@ def differences(service: Service, output: Output = Form.TABLE) -> None:
             "since": when(found.shadow.since),
             "decisions": f"{found.decisions:,}",
             "changed": f"{found.changed:,} ({share:.1%})",
+            **({"not looked at": f"{found.skipped:,}, for lack of time"} if found.skipped else {}),
         }
     )
     if found.counts:

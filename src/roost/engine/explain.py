@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 
 from roost.engine.funnel import Stage, chosen_clusters, cluster_stages, deciding, machine_stages, scores
-from roost.engine.ruleset import key_shifts
 from roost.engine.selection import Engine, Judgement
 from roost.engine.shape import Shape
 from roost.engine.tenant import TenantDesk
@@ -221,8 +220,7 @@ def why_not(engine: Engine, view: View, subject: Subject, machine: int) -> WhyNo
     cluster = int(scratch.machines[machine]["cluster"])
     if cluster not in chosen:
         last = int(chosen[-1])
-        shifts = key_shifts(rules.cluster_preferences)
-        by = deciding(shifts, int(judged.cluster_keys[last]), int(judged.cluster_keys[cluster]))
+        by = deciding(rules.cluster_shifts, int(judged.cluster_keys[last]), int(judged.cluster_keys[cluster]))
         rule = rules.cluster_preferences[by].rule.name if by is not None else None
         how = f"by {rule}" if rule else "by lot"
         reason = f"its cluster {zone.cluster_names[cluster]} ranked behind the best {len(chosen)} {how}"

@@ -70,9 +70,10 @@ def machine_stages(engine: Engine, view: View, judged: Judgement, chosen: NDArra
 
 def deciding(shifts: tuple[int, ...], winner: int, loser: int) -> int | None:
     """The index of the first preference in which two keys differ, None if they are equal."""
-    assert max(winner, loser) < INVALID
+    assert winner < INVALID > loser
+    differ = winner ^ loser
     for i, shift in enumerate(shifts):
-        if winner >> shift != loser >> shift:
+        if differ >> shift:
             return i
     return None
 

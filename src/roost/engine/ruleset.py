@@ -165,6 +165,11 @@ class RuleSet:
         """Where each preference's bucket starts in a machine's key; the first rule takes the highest bits."""
         return key_shifts(self.preferences)
 
+    @cached_property
+    def cluster_shifts(self) -> tuple[int, ...]:
+        """The same in a cluster's key."""
+        return key_shifts(self.cluster_preferences)
+
 
 class RulePolicy(Protocol):
     """Rules with a name: all that an agent needs to know of a policy."""

@@ -45,12 +45,6 @@ def simulate(
     return simulation.run(lambda share, done: desk.tell(min(share, NEARLY), done), keep)
 
 
-def with_buckets(buckets: int | None, rule: str = "best_fit", base: str = "default") -> Policy:
-    """A shipped policy in which a preference has so many buckets; None: as many as there can be."""
-    given = f"{{rule: {rule}, buckets: {buckets}}}" if buckets else rule
-    return changed(base, rf"- (\{{rule: {rule}, buckets: \d+\}}|{rule}\b)", f"- {given}")
-
-
 def changed(base: str, pattern: str, replacement: str) -> Policy:
     """A shipped policy with one place of its text replaced."""
     text, places = re.subn(pattern, replacement, (SHIPPED / f"{base}.yaml").read_text())

@@ -245,13 +245,14 @@ async def differences(scope: Scope) -> Differences:
     service.check_open()
     found, wanted = service.shadow, service.policies.shadow or ShadowPolicy()
     if found is None:
-        return Differences(shadow=wanted, decisions=0, changed=0, counts=[], latest=[])
+        return Differences(shadow=wanted, decisions=0, changed=0, skipped=0, counts=[], latest=[])
     counts = [DifferenceCount(kind=kind, rule=rule, decisions=n) for (kind, rule), n in found.changed.most_common()]
     latest = [DifferenceView(**msgspec.structs.asdict(each)) for each in reversed(found.latest)]
     return Differences(
         shadow=wanted,
         decisions=found.decisions,
         changed=found.changed.total(),
+        skipped=found.skipped,
         counts=counts,
         latest=latest,
         problem=found.problem,
