@@ -70,7 +70,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     begin(find_study("protean-table5"), True, folder)
     with pytest.raises(InvalidInput, match="another experiment"):
         begin(find_study("protean-table5"), False, folder)
-    with pytest.raises(InvalidInput, match="no finished part"):
+    with pytest.raises(InvalidInput, match="2 of its 2 parts are still to be done"):
         report(folder)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")

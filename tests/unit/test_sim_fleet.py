@@ -94,7 +94,7 @@ clusters: [{name: c, datacenter: d, generation: g, racks: 1, machines_per_rack: 
 """)
     asked = workload((0, np.inf, 5), (1, np.inf, 5))
     experiment = Experiment(name="x", workload="given", zone=str(path), sample=1.0, fill=0.5)
-    result = Simulation(experiment, "default", 1, asked, zone_for(experiment, asked), find_policy).run()
+    result = Simulation(experiment, "fast", 1, asked, zone_for(experiment, asked), find_policy).run()
     assert result.facts["cores"] == 40
     assert result.timeline["vms"][0] == 4
     assert result.timeline["utilisation"].to_list() == [vms * 5 / 40 for vms in result.timeline["vms"]]

@@ -61,7 +61,7 @@ def report(
     folder: Annotated[Path, typer.Argument(help="The folder of `roost experiment run`.")],
     output: Output = Form.TABLE,
 ) -> None:
-    """Write the report of an experiment anew, from what is done of it, and show it."""
+    """Write the report of an experiment anew, and show it."""
     from roost.experiments.performing import report as write_report
 
     _show(write_report(folder), folder, output)

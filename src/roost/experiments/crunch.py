@@ -218,8 +218,9 @@ def draw(rows: Sequence[Row]) -> Figure:
     for panel, name in zip(panels, ("utilisation", "density", "fulfilment"), strict=True):
         for i, variant in enumerate(distinct(rows, "variant")):
             own = pick(rows, variant=variant)
-            values = [100 * mean(pick(own, day=day), name) for day in days if numbers(pick(own, day=day), name)]
-            panel.plot(days[: len(values)], values, color=PALETTE[i], linestyle=DASHES[i], label=variant)
+            shown_days = [day for day in days if numbers(pick(own, day=day), name)]
+            values = [100 * mean(pick(own, day=day), name) for day in shown_days]
+            panel.plot(shown_days, values, color=PALETTE[i], linestyle=DASHES[i], label=variant)
         panel.axvline(acted, color=QUIET, linestyle=":", linewidth=1.2)
         panel.set_title(f"{name}, %")
         panel.set_xlabel("day")

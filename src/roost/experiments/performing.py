@@ -23,6 +23,7 @@ from roost.experiments.study import Cell, Desk, Findings, Study, Value
 from roost.experiments.writing import write
 from roost.model.errors import InvalidInput
 from roost.sim.processes import ENDED, WAITS, Tell, Told, perform_in_turn, perform_together
+from roost.sim.result import pretty
 
 STUDY, CELLS = "study.json", "cells"
 
@@ -62,7 +63,7 @@ def begin(study: Study, quick: bool, folder: Path) -> None:
         raise InvalidInput(str(folder), "is not empty", "choose another folder with --to")
     try:
         (folder / CELLS).mkdir(parents=True, exist_ok=True)
-        (folder / STUDY).write_bytes(_pretty(wanted))
+        (folder / STUDY).write_bytes(pretty(wanted))
     except OSError as error:
         raise InvalidInput(str(folder), f"cannot be written: {error.strerror}", "choose another folder") from None
 
@@ -119,18 +120,26 @@ def perform_cell(folder: Path, label: str, tell: Tell) -> None:
 
 
 def report(folder: Path) -> Findings:
-    """Write data, plot and report of the cells that are done."""
+    """Write data, plot and report, once all cells are done."""
     performance = _opened(folder)
-    done = {label: _kept(folder, label) for label in performance.cells if _kept(folder, label).exists()}
-    if not done:
-        raise InvalidInput(str(folder), "has no finished part", f"run `roost experiment run {performance.study}`")
-    results = {label: msgspec.json.decode(path.read_bytes(), type=CellResult) for label, path in done.items()}
+    if left := unfinished(folder):
+        problem = f"{len(left)} of its {len(performance.cells)} parts are still to be done"
+        raise InvalidInput(str(folder), problem, f"go on with `roost experiment run {performance.study}`")
+    results = {label: _result(folder, label) for label in performance.cells}
     rows = [{**row, "cell": label} for label, result in results.items() for row in result.rows]
     study = find_study(performance.study)
     findings = study.find(rows)
     seconds = sum(result.seconds for result in results.values())
     write(folder, study, performance.quick, performance.cells, rows, findings, seconds)
     return findings
+
+
+def _result(folder: Path, label: str) -> CellResult:
+    try:
+        return msgspec.json.decode(_kept(folder, label).read_bytes(), type=CellResult)
+    except msgspec.MsgspecError as error:
+        remedy = "remove it and run the experiment again"
+        raise InvalidInput(str(_kept(folder, label)), f"cannot be read: {error}", remedy) from None
 
 
 def _kept(folder: Path, label: str) -> Path:
@@ -144,7 +153,3 @@ def _opened(folder: Path) -> Performance:
         raise InvalidInput(str(folder), "holds no experiment", "give the folder of `roost experiment run`") from None
     except (OSError, msgspec.MsgspecError) as error:
         raise InvalidInput(str(folder / STUDY), f"cannot be read: {error}", "choose another folder") from None
-
-
-def _pretty(data: object) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"

@@ -9,14 +9,14 @@ from roost.experiments.study import Desk
 from roost.model.errors import InvalidInput
 from roost.model.zone import Zone
 from roost.rules.policy import SHIPPED, Policy
+from roost.sim.checkpoint import keeper
 from roost.sim.experiment import Experiment
+from roost.sim.processes import NEARLY
 from roost.sim.result import Result
 from roost.sim.runs import stage
 from roost.sim.simulation import Simulation
 from roost.traces.workload import Workload
 from roost.wiring import find_policy
-
-NEARLY = 0.999  # how far a cell is at most that is not finished
 
 
 def simulate(
@@ -37,12 +37,7 @@ def simulate(
         except InvalidInput:
             saved.unlink()  # of another version: begin anew
 
-    def keep(data: bytes) -> None:
-        part = saved.with_suffix(".part")
-        part.write_bytes(data)
-        part.replace(saved)
-
-    return simulation.run(lambda share, done: desk.tell(min(share, NEARLY), done), keep)
+    return simulation.run(lambda share, done: desk.tell(min(share, NEARLY), done), keeper(saved))
 
 
 def changed(base: str, pattern: str, replacement: str) -> Policy:

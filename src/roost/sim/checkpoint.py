@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -90,3 +92,14 @@ def unpacked(data: bytes, catalogue: Catalogue) -> tuple[Checkpoint, Ledger]:
     kinds = holdings.kinds
     ledger.vms = {name: VMRow(tenant, machine, kinds[kind]) for name, (tenant, machine, kind) in holdings.vms.items()}
     return file.checkpoint, ledger
+
+
+def keeper(path: Path) -> Callable[[bytes], None]:
+    """Keeps each checkpoint in place of the one before; an interruption leaves one of the two."""
+
+    def keep(data: bytes) -> None:
+        part = path.with_suffix(".part")
+        part.write_bytes(data)
+        part.replace(path)
+
+    return keep

@@ -19,7 +19,7 @@ from roost.model.errors import InvalidInput
 from roost.sim.comparison import SummaryTable, summary_table
 from roost.sim.differences import Differences
 from roost.sim.experiment import Experiment
-from roost.sim.result import Result
+from roost.sim.result import Result, pretty
 from roost.sim.runs import Progress, begin, perform, runs_of
 
 SUMMARY, REPORT, RUNS = "summary.json", "report.md", "runs"
@@ -60,7 +60,7 @@ class Diff:
         """Write everything; `page`: for people."""
         folder.mkdir(parents=True, exist_ok=True)
         self.differences.save(folder)
-        (folder / SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(self.as_data()), indent=2) + b"\n")
+        (folder / SUMMARY).write_bytes(pretty(self.as_data()))
         (folder / REPORT).write_text(page, encoding="utf-8")
 
 

@@ -33,7 +33,8 @@ class Migration:
         return bool(self._waiting or self._under_way)
 
     def begin(self, plan: Plan) -> None:
-        """Carry out a plan; what is left of an earlier one is given up."""
+        """Carry out a plan, once the one before is done."""
+        assert not self.busy
         self._waiting = {move.number: move for move in plan.moves}
         self._failed = set()
         self._go_on()

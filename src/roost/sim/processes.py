@@ -18,6 +18,7 @@ Tell = Callable[[float, int], None]  # the share that is done (below 0: it waits
 Told = Mapping[K, tuple[float, int]]  # the same of each job
 LOOK_SECONDS = 0.2  # between two looks at how far the jobs are
 WAITS = (-1.0, 0)  # how far a job is that has not begun
+NEARLY = 0.999  # how far a job is at most that is not finished
 ENDED = "its process ended"  # what went wrong with a job that cannot tell
 
 _shared: SynchronizedArray[float]  # how far each job is: two numbers

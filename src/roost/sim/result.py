@@ -43,9 +43,9 @@ class Result:
             table.write_parquet(folder / f"{name}.parquet", compression="zstd", statistics=False)
             if name in AS_CSV:
                 table.write_csv(folder / f"{name}.csv", float_precision=6)
-        (folder / TIMING).write_bytes(_pretty(self.timing))
+        (folder / TIMING).write_bytes(pretty(self.timing))
         run = {key: getattr(self, key) for key in TOLD}
-        (folder / RUN).write_bytes(_pretty(run))
+        (folder / RUN).write_bytes(pretty(run))
 
     @classmethod
     def load(cls, folder: Path) -> Result:
@@ -67,5 +67,6 @@ class Result:
         return cls(**run)
 
 
-def _pretty(data: Mapping[str, Any]) -> bytes:
+def pretty(data: object) -> bytes:
+    """As JSON that people can read."""
     return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"

@@ -22,10 +22,11 @@ import yaml
 from roost.model.errors import InvalidInput
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
+from roost.sim.checkpoint import keeper
 from roost.sim.differences import DifferenceLog
 from roost.sim.experiment import Experiment, Generated
 from roost.sim.fleet import zone_for
-from roost.sim.processes import ENDED, Tell, Told, perform_in_turn, perform_together
+from roost.sim.processes import ENDED, NEARLY, Tell, Told, perform_in_turn, perform_together
 from roost.sim.report import report
 from roost.sim.result import RUN, Result
 from roost.sim.simulation import Simulation
@@ -35,7 +36,6 @@ from roost.traces.workload import Workload
 from roost.wiring import find_policy, find_zone
 
 EXPERIMENT, CHECKPOINT, REPORT = "experiment.yaml", "checkpoint.bin", "report.html"
-NEARLY = 0.999  # how far one is at most that is not finished
 
 
 @dataclass(frozen=True)
@@ -184,14 +184,9 @@ def _perform(experiment: Experiment, run: Run, folder: Path, progress: Tell) -> 
         except InvalidInput as error:
             raise InvalidInput(str(saved), error.problem, "remove it, and the run begins anew") from None
 
-    def keep(data: bytes) -> None:
-        part = saved.with_suffix(".part")
-        part.write_bytes(data)
-        part.replace(saved)
-
     simulation.timing["prepare_s"] = time.perf_counter() - started
     # What a shadow has found is in no checkpoint: such a run begins anew.
-    result = simulation.run(lambda share, done: progress(min(share, NEARLY), done), None if shadow else keep)
+    result = simulation.run(lambda share, done: progress(min(share, NEARLY), done), None if shadow else keeper(saved))
     simulation.timing["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if shadow is not None:
         shadow.save(own)

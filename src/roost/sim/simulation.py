@@ -618,6 +618,8 @@ class Simulation:
         assert spec is not None
         if spec.every is not None:
             self._at_time(self.clock.now + seconds(spec.every, "migrations.every"), MIGRATE)
+        if self._migration.busy:
+            return  # with the plan before: the next time, then
         ledger = self.store.load()
         terms = Terms(budget=int(spec.budget * len(ledger.vms)), cost=spec.cost)
         plan = plan_moves(ledger, self._find_policy(self.policy_now), terms, self.seed)
