@@ -177,8 +177,10 @@ def test_what_is_not_there_is_not_found(api: Api) -> None:
         ("GET", "/v1/decisions/never/why-not?machine=c1-r00-m00", None),
         ("GET", "/v1/policies/none", None),
         ("DELETE", "/v1/policies/none", None),
+        ("DELETE", "/v1/policies/shadow", None),  # a name like any other
+        ("GET", "/v1/policies/differences", None),
         ("POST", "/v1/policies/activate", {"policy": "none"}),
-        ("POST", "/v1/policies/shadow", {"policy": "none"}),
+        ("POST", "/v1/shadow", {"policy": "none"}),
         ("DELETE", "/v1/tokens/none", None),
         ("POST", "/v1/why-not", {"tenant": "t", "vms": [{"type": "D2"}], "machine": "nowhere"}),
         ("GET", "/v1/nothing", None),
@@ -409,11 +411,11 @@ def test_a_dry_run_says_what_would_come_of_it_and_does_nothing(api: Api) -> None
         ("DELETE", "/v1/clusters/c2", None, 200),
         ("PUT", "/v1/policies/ours", {"text": OURS}, 200),
         ("POST", "/v1/policies/activate", {"policy": "fast"}, 200),
-        ("POST", "/v1/policies/shadow", {"policy": "fast"}, 200),
+        ("POST", "/v1/shadow", {"policy": "fast"}, 200),
     ):
         answer = api.http.request(method, path, params={"dry_run": True}, json=body)
         assert answer.status_code == status, answer.text
-        if "policies" not in path and "batch" not in path:
+        if not any(word in path for word in ("policies", "shadow", "batch")):
             assert answer.json()["dry_run"]
     last = [api.created("dry")["decision"], api.http.delete("/v1/tenants/dry").json()["decision"]]
     assert api.get("/v1/vms") == vms
@@ -541,19 +543,19 @@ def test_policies_are_checked_kept_activated_and_compared_while_requests_are_dec
 
 def test_a_policy_decides_in_the_shadow_until_it_is_ended_and_tells_what_it_would_do_otherwise(api: Api) -> None:
     nothing = {"policy": "", "digest": "", "share": 0.0, "since": 0.0}
-    assert api.get("/v1/policies/differences") == {
-        "shadow": nothing, "decisions": 0, "changed": 0, "counts": [], "latest": [], "problem": "",
+    assert api.get("/v1/shadow/differences") == {
+        "shadow": nothing, "decisions": 0, "changed": 0, "skipped": 0, "counts": [], "latest": [], "problem": "",
     }  # fmt: skip
     used = api.created("first")["vms"][0]["machine"]
     api.http.patch(f"/v1/machines/{used}", json={"health": 60})  # which default minds, and fast does not
     key = {"Idempotency-Key": f"shadow-{next(_numbers)}"}
-    cast = api.http.post("/v1/policies/shadow", json={"policy": "fast"}, headers=key)
+    cast = api.http.post("/v1/shadow", json={"policy": "fast"}, headers=key)
     assert (cast.status_code, cast.json()["policy"], cast.json()["share"]) == (200, "fast", 1.0)
-    assert api.http.post("/v1/policies/shadow", json={"policy": "fast"}, headers=key).json() == cast.json()
+    assert api.http.post("/v1/shadow", json={"policy": "fast"}, headers=key).json() == cast.json()
     assert api.get("/v1/policies/active")["policy"] == "default", "it decides nothing"
     for i in range(6):
         api.created(f"shadowed-{i}")
-    found = api.get("/v1/policies/differences")
+    found = api.get("/v1/shadow/differences")
     assert found["shadow"] == cast.json()
     assert found["decisions"] == 6
     assert found["changed"] == sum(each["decisions"] for each in found["counts"]) > 0
@@ -563,10 +565,10 @@ def test_a_policy_decides_in_the_shadow_until_it_is_ended_and_tells_what_it_woul
         assert "default " in each["text"]
     assert "roost_shadow_decisions_total" in api.http.get("/metrics").text
     for _ in range(2):
-        assert api.http.delete("/v1/policies/shadow").status_code == 204
-    assert api.get("/v1/policies/differences")["shadow"] == nothing
+        assert api.http.delete("/v1/shadow").status_code == 204
+    assert api.get("/v1/shadow/differences")["shadow"] == nothing
     api.created("unwatched")
-    assert api.get("/v1/policies/differences")["decisions"] == 0
+    assert api.get("/v1/shadow/differences")["decisions"] == 0
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,22 @@ import itertools
 import os
 import re
 import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from roost.api.problems import Refused
+from roost.api.service import SLOW_WAITING, Service
+from roost.settings import Limits, Settings
 from tests.e2e.serving import Serving, serving
 from tests.e2e.talking import audit, connected, events, eventually
 
@@ -178,3 +183,24 @@ def test_who_never_reads_holds_nobody_up_and_costs_little(service: Serving) -> N
         started = time.monotonic()
         assert service.stop() == 0  # though they still do not read
         assert time.monotonic() - started < 8
+
+
+def test_copies_of_the_zone_are_made_one_at_a_time_and_may_take_longer_than_other_answers() -> None:
+    begun, go_on = [], threading.Event()
+
+    def look(store: Any) -> bool:
+        begun.append(store)
+        return go_on.wait(10)
+
+    async def ask() -> None:
+        service = Service(Settings(limits=Limits(request_seconds=0.1)))
+        service.ready, service.store = True, None  # type: ignore[assignment]
+        asked = [asyncio.create_task(service.read_slowly(look)) for _ in range(SLOW_WAITING)]
+        await asyncio.sleep(0.2)  # longer than other answers may take
+        assert len(begun) == 1
+        with pytest.raises(Refused, match="wait for a copy of the zone"):
+            await service.read_slowly(look)
+        go_on.set()
+        assert all(await asyncio.gather(*asked))
+
+    asyncio.run(ask())

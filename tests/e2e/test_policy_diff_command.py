@@ -11,11 +11,12 @@ import polars as pl
 import pytest
 from typer.main import get_command
 
-from roost.agent.operation import PlaceVMs
+from roost.agent.operation import PlaceVMs, SetEntry
+from roost.api.policies import KIND
 from roost.cli.main import app, main
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
-from roost.rules.policy import Policy
+from roost.rules.policy import SHIPPED, Policy
 from roost.wiring import open_agent, open_store
 
 Diff = Callable[..., tuple[int, str, str]]
@@ -73,6 +74,8 @@ def test_a_policy_is_compared_with_what_a_store_has_recorded(diff: Diff, tmp_pat
     store = open_store(str(tmp_path / "zone.db"), create=Zone.synthetic(100))
     agent = open_agent(store, Policy.named("fast"), seed=1)
     agent.run(*(agent.submit(PlaceVMs(Request(f"t{i}", [VM("A1")]))) for i in range(10)))
+    ours = (SHIPPED / "spread.yaml").read_text().replace("name: spread", "name: ours")
+    agent.run(agent.submit(SetEntry(KIND, "ours", ours)))
     agent.close()
     store.close()
     code, out, err = diff("spread", "--store", "zone.db", "-o", "json")
@@ -80,10 +83,13 @@ def test_a_policy_is_compared_with_what_a_store_has_recorded(diff: Diff, tmp_pat
     recorded = json.loads(out)
     assert (recorded["first"], recorded["second"], recorded["decisions"]) == ("recorded", "spread", 10)
     assert recorded["changed"] > 0
-    code, out, err = diff("fast", "spread", "--store", "zone.db", "--seeds", "1")
+    code, out, err = diff("fast", "ours", "--store", "zone.db", "--seeds", "1")
     assert code == 0, err
+    assert out.startswith("ours instead of fast")
     assert "so that there are no conflicts to compare" in out
     assert "does not go with --store" in diff("fast", "spread", "--store", "zone.db", "--until", "1d")[2]
+    (tmp_path / "other.yaml").write_text(ours.replace("name: ours", "name: fast"))
+    assert "two have the same name" in diff("fast", "other.yaml", "--store", "zone.db")[2]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +97,7 @@ def test_a_policy_is_compared_with_what_a_store_has_recorded(diff: Diff, tmp_pat
     [
         (("default",), "is missing"),
         (("default", "default"), "is the same policy"),
+        (("default", "default", "--store", "none.db"), "is the same policy"),
         (("default", "nothing"), "nothing"),
         (("default", "dense", "--since", "3"), "goes with --store"),
         (("default", "dense", "--store", "none.db"), "none.db"),

@@ -205,10 +205,15 @@ def test_a_vm_is_moved_and_the_trail_says_so(shell: Shell) -> None:
     assert shell.said(*move, "--step", "hold", "--dry-run") == f"would have held room for goes/0 on {target}\n"
     assert shell.said(*move, "--step", "hold") == f"held room for goes/0 on {target}\n"
     assert shell.said(*move, "--step", "cancel") == f"gave back the room for goes/0 on {target}\n"
+    assert shell.said(*move, "--step", "cancel") == f"nothing was held for goes/0 on {target}\n"
     assert "no room is held for goes/0" in shell.fails(2, *move, "--step", "finish")
     shell.said(*move, "--step", "hold")
+    assert shell.said(*move, "--step", "hold") == f"room for goes/0 is held on {target} already\n"
     assert shell.said(*move, "--step", "finish") == f"moved goes/0 to {target}\n"
-    assert shell.said("vm", "move", "goes/0", "--to", source) == f"moved goes/0 to {source}\n"
+    assert shell.said(*move) == f"goes/0 runs on {target} already\n"
+    back = ("vm", "move", "goes/0", "--to", source, "--key", "back")
+    assert shell.said(*back) == f"moved goes/0 to {source}\n"
+    assert shell.said(*back) == f"moved goes/0 to {source} before, under the same key\n"
     trail = shell.said("changes", "--last", "5").splitlines()
     assert [line.partition("anonymous")[2].strip() for line in trail] == [
         f"held room for goes/0 on {target}",
@@ -349,7 +354,10 @@ def test_policies_are_kept_activated_compared_and_forgotten(shell: Shell) -> Non
     assert shell.json("policy", "differences")["decisions"] == 1
     shell.said("tenant", "delete", "shadowed")
     assert "give a policy, or --off" in shell.fails(2, "policy", "shadow")
+    assert shell.said("policy", "shadow", "--off", "--dry-run") == "no policy would decide in the shadow\n"
+    assert shell.json("policy", "differences")["shadow"]["policy"] == "mine"
     assert shell.said("policy", "shadow", "--off") == "no policy decides in the shadow\n"
+    assert shell.json("policy", "shadow", "--off")["policy"] == ""
     assert shell.said("policy", "delete", "mine") == "forgot mine\n"
     shell.fails(2, "policy", "activate", "mine")
     assert "has_rom" in shell.fails(2, "policy", "put", "-", lines="name: bad\nmachines:\n  validators: [has_rom]\n")

@@ -30,7 +30,9 @@ from roost.wiring import open_agent, open_store
 
 DEFAULT = Policy.named("default")
 TYPES = ("A1", "A2", "D2", "D3", "D4", "A3")
-NOTHING = Measures(density=0.0, utilisation=0.0, machines=0, machines_in_use=0, vms=0, stranded={})
+NOTHING = Measures(
+    density=0.0, utilisation=0.0, machines=0, machines_down=0, machines_in_use=0, empty_machines=0, vms=0, stranded={}
+)
 
 
 # ------------------------------------------------------------------------------------------------------- for real
@@ -137,16 +139,20 @@ class Toy:
         self.done: Counter[str] = Counter()  # keys, each time that something was really done
         self.log: list[tuple[str, str]] = []
         self.refuses: set[tuple[str, str]] = set()  # (vm, step)
+        self.conflicts: Counter[tuple[str, str]] = Counter()  # (vm, step): how often others are faster
         self.steps_left = 10**9  # before it cannot be reached any more
 
     def machine_of(self, vm: str) -> str | None:
-        """Where it is."""
-        return self.where[vm]
+        """Where it is, or what is held."""
+        return self.held.get(vm.removesuffix(HOLD)) if vm.endswith(HOLD) else self.where[vm]
 
     def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> Outcome:
         """One step; after the last one that is left, it is done, but nobody hears of it."""
         if (vm, step) in self.refuses:
             return Outcome(False, f"no {step} for {vm}")
+        if self.conflicts[vm, step]:
+            self.conflicts[vm, step] -= 1
+            return Outcome(False, "others were faster", again=True)
         if not self.done[key]:
             self.done[key] += 1
             self.log.append((vm, step))
@@ -284,6 +290,83 @@ def test_a_finish_that_is_refused_gives_the_target_back(tmp_path: Path) -> None:
         carry_out(PLAN, toy, progress)
     assert ends(progress) == ["finished", "finished", "finished", "cancelled"]
     assert toy.held == {}
+
+
+class Copying:
+    """Copies, and sees that there is room to copy to; fails for some, or is killed."""
+
+    def __init__(self, toy: Toy) -> None:
+        self.toy, self.copied, self.fails, self.dies = toy, list[str](), set[str](), False
+
+    def __call__(self, move: Move) -> str:
+        """One VM."""
+        assert self.toy.held.get(move.vm) == move.target, "what is not held is not copied to"
+        if self.dies:
+            raise StoreUnavailable("killed")
+        self.copied.append(move.vm)
+        return "no way" if move.vm in self.fails else ""
+
+
+ONE = made_plan(("d", "m5", "m3", ()))
+
+
+def test_a_plan_whose_progress_is_lost_holds_room_again(tmp_path: Path) -> None:
+    toy = Toy(ONE)
+    copy = Copying(toy)
+    copy.fails = {"d"}
+    with Progress(tmp_path / "progress", ONE.id) as progress:
+        assert carry_out(ONE, toy, progress, copy=copy).cancelled == 1
+    copy.fails = set()
+    with Progress(tmp_path / "another", ONE.id) as progress:
+        assert carry_out(ONE, toy, progress, copy=copy).finished == 1
+    assert toy.where == {"d": "m3"}
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_room_that_was_given_back_meanwhile_is_held_anew_before_anything_is_copied(
+    tmp_path: Path, refuses: bool
+) -> None:
+    toy = Toy(ONE)
+    copy = Copying(toy)
+    copy.dies = True
+    with Progress(tmp_path / "progress", ONE.id) as progress, pytest.raises(StoreUnavailable):
+        carry_out(ONE, toy, progress, copy=copy)
+    copy.dies = False
+    del toy.held["d"]
+    toy.refuses = {("d", "hold")} if refuses else set()
+    with Progress(tmp_path / "progress", ONE.id) as progress:
+        assert progress.state(1) == "held"
+        result = carry_out(ONE, toy, progress, copy=copy)
+    assert (result.finished, result.skipped, toy.held) == (not refuses, refuses, {})
+
+
+def test_where_others_are_faster_it_is_tried_again_and_a_copy_is_not_thrown_away(tmp_path: Path) -> None:
+    toy = Toy(ONE)
+    copy = Copying(toy)
+    toy.conflicts["d", "hold"], toy.conflicts["d", "finish"] = 2, 7
+    with Progress(tmp_path / "progress", ONE.id) as progress, pytest.raises(StoreUnavailable, match="finished"):
+        carry_out(ONE, toy, progress, copy=copy)
+    assert toy.held == {"d": "m3"}
+    with Progress(tmp_path / "progress", ONE.id) as progress:
+        assert carry_out(ONE, toy, progress, copy=copy).finished == 1
+    assert (copy.copied, toy.held) == (["d"], {})
+
+
+def test_what_cannot_be_cancelled_is_not_said_to_be(tmp_path: Path) -> None:
+    toy = Toy(ONE)
+    copy = Copying(toy)
+    copy.fails, toy.refuses = {"d"}, {("d", "cancel")}
+    with Progress(tmp_path / "progress", ONE.id) as progress, pytest.raises(StoreUnavailable, match="no cancel for d"):
+        carry_out(ONE, toy, progress, copy=copy)
+    toy.refuses = set()
+    with Progress(tmp_path / "progress", ONE.id) as progress:
+        assert carry_out(ONE, toy, progress, copy=copy).cancelled == 1
+    assert toy.held == {}
+
+
+def test_a_command_may_say_what_is_no_text() -> None:
+    program = f"{sys.executable} -c 'import os; os.write(2, bytes([255])); os._exit(1)'"
+    assert "ended with 1" in command_of(program, ONE.id)(ONE.moves[0])
 
 
 @pytest.mark.parametrize("text", ["", "'migrate", "migrate {machine}", "migrate {", "migrate {0}"])

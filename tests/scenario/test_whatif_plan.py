@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -99,10 +101,11 @@ def test_a_plan_survives_its_file_and_a_forged_one_is_refused(zone: Ledger, tmp_
     file = f"{tmp_path}/plan.json"
     write_plan(plan, file)
     assert read_plan(file) == plan
-    moved = msgspec.structs.replace(plan.moves[0], target=plan.moves[1].target)
-    write_plan(msgspec.structs.replace(plan, moves=(moved, *plan.moves[1:])), file)
-    with pytest.raises(InvalidInput, match="it was changed"):
-        read_plan(file)
+    for change in ({"target": plan.moves[1].target}, {"tenant": "other"}, {"empties": ""}):
+        moved = msgspec.structs.replace(plan.moves[0], **change)
+        write_plan(msgspec.structs.replace(plan, moves=(moved, *plan.moves[1:])), file)
+        with pytest.raises(InvalidInput, match="it was changed"):
+            read_plan(file)
 
 
 @pytest.mark.parametrize(
@@ -143,3 +146,21 @@ def test_a_snapshot_that_contradicts_itself_is_refused(zone: Ledger) -> None:
     ):
         with pytest.raises(InvalidInput, match="snapshot"):
             decode_snapshot(changed)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda said: said["machines"][0].__setitem__(1, 9), "is in state 9"),
+        (lambda said: said["machines"][0][0].__setitem__(4, "gen99"), "is of generation gen99, which is not in it"),
+        (lambda said: said["machines"][0][0][7].pop(), "resources, and the zone"),
+        (lambda said: said["vms"][0].__setitem__(3, -1), "has spec -1"),
+    ],
+)
+def test_a_snapshot_that_makes_no_sense_is_refused(
+    zone: Ledger, change: Callable[[dict[str, Any]], object], problem: str
+) -> None:
+    said = msgspec.json.decode(encode_snapshot(zone))
+    change(said)
+    with pytest.raises(InvalidInput, match=problem):
+        decode_snapshot(msgspec.json.encode(said))

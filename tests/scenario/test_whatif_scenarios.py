@@ -57,6 +57,11 @@ def test_a_rack_is_lost_and_its_vms_run_elsewhere_or_are_named(zone: Ledger) -> 
     assert found.after.vms == found.before.vms - len(found.homeless)
     assert f"of {found.displaced} VMs {found.healed} find another machine" in found.answer
     assert found.after.room["A1"] < found.before.room["A1"]
+    then = found.after
+    assert (then.machines, then.machines_down) == (found.before.machines, len(machines))
+    assert then.empty_machines == then.machines - then.machines_down - then.machines_in_use
+    if not found.homeless:
+        assert then.utilisation > found.before.utilisation, "as much runs, and on fewer machines"
 
 
 def test_after_a_loss_nothing_runs_there_and_all_that_runs_is_in_order(zone: Ledger) -> None:

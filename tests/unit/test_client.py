@@ -174,6 +174,8 @@ def offered() -> dict[tuple[str, str], object]:
         if answered is LitestarStream:
             answered = bytes
         form = get_args(answered)[0] if get_origin(answered) is Response else answered
+        if get_origin(form) is dict:  # a client takes it as it comes
+            form = bytes
         found[str(getattr(method, "value", method)), re.sub(r"\{\w+:(str|path)\}", "{}", path)] = form
     return found
 

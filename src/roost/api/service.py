@@ -54,7 +54,8 @@ RULES_EVERY = 30  # measurements, before those of the rules, which take longer
 CATCH_UP_SECONDS = 2.0  # to wait for the feed, before something is said to make no sense
 PROBE_SECONDS = 0.5  # between attempts to reach a store that is away
 COMPILES_WAITING = 8  # policies that may wait to be compiled
-PAST_WAITING = 8  # explanations of past decisions that may wait for their turn
+SLOW_WAITING = 8  # snapshots and explanations of past decisions that may wait for their turn
+SLOW_SECONDS = 120.0  # that these may take; clients wait as long
 EXPLAINED_SECONDS = 1.0  # how long the reasons of a refusal are good for another one of the same kind
 CAPACITY_SECONDS = 1.0  # how old counts may be
 
@@ -89,7 +90,7 @@ class Service:
         self._compiling = ThreadPoolExecutor(1, "roost-compiler")
         self._compiles = 0  # that wait
         self._slow = ThreadPoolExecutor(1, "roost-slow")  # one at a time: each holds a copy of the zone
-        self._past_waiting, self._rehearsing = 0, asyncio.Lock()
+        self._slow_waiting, self._rehearsing = 0, asyncio.Lock()
         self._explained: dict[Any, tuple[float, Explanation]] = {}
         self._rooms: dict[tuple[str, str], tuple[float, int, Room, Allocator]] = {}
 
@@ -243,15 +244,30 @@ class Service:
         """Something from the store, read in another thread."""
         self.check_open()
         try:
-            return await self._in_time(asyncio.to_thread(look, self.store))
+            return await self._in_time(asyncio.to_thread(look, self.store), self.settings.limits.request_seconds)
         except StoreUnavailable as error:
             self._went_away(str(error))
             raise
 
-    async def _in_time(self, reading: Awaitable[T]) -> T:
+    async def read_slowly(self, look: Callable[[Store], T]) -> T:
+        """Something that takes a copy of the whole zone; one at a time."""
+        self.check_open()
+        if self._slow_waiting >= SLOW_WAITING:
+            raise Refused("roost.overloaded", f"{self._slow_waiting} others wait for a copy of the zone")
+        self._slow_waiting += 1
+        seconds = max(SLOW_SECONDS, self.settings.limits.request_seconds)
+        try:
+            return await self._in_time(self._loop.run_in_executor(self._slow, look, self.store), seconds)
+        except StoreUnavailable as error:
+            self._went_away(str(error))
+            raise
+        finally:
+            self._slow_waiting -= 1
+
+    async def _in_time(self, reading: Awaitable[T], seconds: float) -> T:
         """What comes in the time that an answer may take: a store that hangs keeps nobody waiting for ever."""
         try:
-            async with asyncio.timeout(self.settings.limits.request_seconds):
+            async with asyncio.timeout(seconds):
                 return await reading
         except TimeoutError:
             raise Refused("roost.timeout", "the store did not answer in time") from None
@@ -457,16 +473,9 @@ class Service:
         return found
 
     async def past(self, key: str, look: Callable[[Any], T]) -> T:
-        """Look at a past decision as it was made; one at a time."""
-        self.check_open()
-        if self._past_waiting >= PAST_WAITING:
-            raise Refused("roost.overloaded", "too many past decisions are being explained")
-        self._past_waiting += 1
-        try:
-            job = partial(_look_back, self.store, key, self.policies, look)
-            return await self._in_time(self._loop.run_in_executor(self._slow, job))
-        finally:
-            self._past_waiting -= 1
+        """Look at a past decision as it was made."""
+        policies = self.policies
+        return await self.read_slowly(lambda store: look(recall(store, key, policies.recorded)))
 
     def room(self, vm_type: str, priority: str) -> tuple[int, Room]:
         """How many more of a type fit, and at which revision that was counted."""
@@ -514,7 +523,3 @@ def _size(operation: Operation) -> int:
 def _policies_of(store: Store) -> dict[tuple[str, str], str]:
     """What a registry says of policies, before there is an agent that follows it."""
     return {(kind, name): value for kind in KINDS for name, value in store.registry(kind).items()}
-
-
-def _look_back(store: Store, key: str, policies: PolicyBook, look: Callable[[Any], T]) -> T:
-    return look(recall(store, key, policies.recorded))

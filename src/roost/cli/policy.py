@@ -285,20 +285,21 @@ def shadow(
       roost policy shadow --off
     """
     from roost.model.errors import InvalidInput
+    from roost.wire import ShadowPolicy
 
     if bool(name) == off:
         raise InvalidInput("NAME", "and --off exclude each other" if off else "is missing", "give a policy, or --off")
     with service.open() as client:
         if off:
-            client.end_shadow(key=key)
-            say("no policy decides in the shadow")
-            return
-        found = client.shadow_policy(name, share=share, key=key, dry_run=dry_run)
+            client.end_shadow(key=key, dry_run=dry_run)
+            found = ShadowPolicy()
+        else:
+            found = client.shadow_policy(name, share=share, key=key, dry_run=dry_run)
     if output is Form.JSON:
         print_json(found)
     else:
-        of = f", for {found.share:.0%} of the tenants" if found.share < 1 else ""
-        say(f"{found.policy} {'would decide' if dry_run else 'decides'} in the shadow{of}")
+        of = f", for {found.share:.0%} of the tenants" if found.policy and found.share < 1 else ""
+        say(f"{found.policy or 'no policy'} {'would decide' if dry_run else 'decides'} in the shadow{of}")
 
 
 @app.command(rich_help_panel=THERE)

@@ -69,6 +69,8 @@ def diff(
     from roost.sim.diff import check_folder
     from roost.sim.diff_report import page
 
+    if first == second:
+        raise InvalidInput("SECOND", "is the same policy", "name another one")
     if to is not None:
         check_folder(to)
     with ExitStack() as stack:
@@ -107,8 +109,6 @@ def _on_workload(staging: Staging, first: str, second: str, seeds: int, folder: 
     from roost.cli.sim import Options, experiment_of
     from roost.sim.diff import diff_workload
 
-    if first == second:
-        raise InvalidInput("SECOND", "is the same policy", "name another one")
     experiment = experiment_of(None, Options(**asdict(staging), policy=[first, second], seeds=seeds))
     with bars(_name_of) as show:
         return diff_workload(experiment, folder, show, processes)
@@ -119,15 +119,18 @@ def _name_of(run: Run) -> str:
 
 
 def _on_history(url: str, since: int | None, first: str, second: str, seeds: int) -> Diff:
-    from roost.api.policies import KINDS, PolicyBook
-    from roost.sim.diff_history import History, diff_history
-    from roost.wiring import find_policy, open_store
+    from roost.api.policies import PolicyBook
+    from roost.cli.whatif_source import named_policy
+    from roost.sim.diff_history import RECORDED, History, diff_history
+    from roost.wiring import open_store
 
-    policies = [find_policy(name) for name in (first, second) if name]
     store = open_store(url, read_only=True)
     try:
-        registry = {(kind, name): text for kind in KINDS for name, text in store.registry(kind).items()}
-        book = PolicyBook(registry, policies[-1])
+        ledger = store.load()
+        policies = [named_policy(ledger, name) for name in (first, second) if name]
+        if policies[-1].name == (policies[0].name if second else RECORDED):
+            raise InvalidInput("policies", "two have the same name", "change the name that one of them has in its text")
+        book = PolicyBook(ledger.registry, policies[-1])
         decided_by = policies[0] if second else None
         with errors().status("Reading the feed") as status:
             history = History(store, since)

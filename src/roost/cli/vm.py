@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from roost.cli.options import DryRun, Key, Paging, Service, flat
-from roost.cli.output import Form, Output, print_facts, print_json, print_table
+from roost.cli.output import Form, Output, print_facts, print_json, print_table, say
 from roost.cli.tenant import show_done
+from roost.model.request import hold_of
 
 app = typer.Typer(help="Look at VMs, move them, and delete single ones.", no_args_is_help=True)
 
@@ -115,5 +116,20 @@ def move(
       roost vm move web/0 --to c000-r01-m02 --step finish
     """
     with service.open() as client:
+        before = {vm.vm for vm in client.vms(machine=to)}
         done = client.move_vm(name, to, step.value, key=key, dry_run=dry_run)
-    show_done(done, DONE[step].format(vm=name, machine=to), output)
+    nothing = _nothing_to_do(name, to, step, before)
+    if nothing and output is Form.TABLE and not done.replayed:
+        say(nothing)
+    else:
+        show_done(done, DONE[step].format(vm=name, machine=to), output)
+
+
+def _nothing_to_do(name: str, machine: str, step: Step, there: set[str]) -> str:
+    """What is so already, if a step changes nothing; `there`: what the machine had before."""
+    held = hold_of(name) in there
+    if step is Step.CANCEL:
+        return "" if held else f"nothing was held for {name} on {machine}"
+    if step is Step.HOLD and held:
+        return f"room for {name} is held on {machine} already"
+    return f"{name} runs on {machine} already" if name in there else ""

@@ -12,7 +12,7 @@ import typer
 from roost.cli.exits import Exit, exit_of
 from roost.cli.options import Service, flat
 from roost.cli.output import STORE, Form, Output, advise, errors, print_json, print_table, progress, say
-from roost.cli.whatif_source import PolicyOption, Source, policy_of
+from roost.cli.whatif_source import PolicyOption, Source
 from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -67,8 +67,9 @@ def migrate(
         isolated=isolated,
         cost=cost,
     )
+    chosen = source.policy(ledger, policy)
     with errors().status("Planning"):
-        plan = plan_moves(ledger, policy_of(ledger, policy), terms)
+        plan = plan_moves(ledger, chosen, terms)
     if to is not None:
         write_plan(plan, to)
     if output is Form.JSON:
@@ -85,8 +86,7 @@ def _budget(text: str, vms: int) -> int:
         share = float(number)
     except ValueError:
         share = -1.0
-    whole = text.endswith("%") or share == int(share)
-    if not 0 <= share < 1e9 or not whole or (text.endswith("%") and share > 100):
+    if not 0 <= share < 1e9 or not (text.endswith("%") or share.is_integer()) or (text.endswith("%") and share > 100):
         raise InvalidInput("--budget", f"is {text!r}", "write a number of VMs as 200, or a share of them as 2%")
     return int(share * vms / 100) if text.endswith("%") else int(share)
 
@@ -152,7 +152,8 @@ class HttpMover:
         except ServiceProblem as problem:
             if exit_of(problem.code) in (Exit.UNAVAILABLE, Exit.NOT_ALLOWED):
                 raise
-            return Outcome(False, problem.problem.detail or problem.problem.title)
+            again = problem.code == "roost.retries_exhausted"
+            return Outcome(False, problem.problem.detail or problem.problem.title, again=again)
         return Outcome(True)
 
 
@@ -170,7 +171,7 @@ def _mover(service: Service, store: str | None, plan: Plan) -> Iterator[Mover]:
     opened = open_store(store)
     try:
         _check_zone(opened.catalogue.name, plan)
-        agent = open_agent(opened, policy_of(opened.load(), ""))
+        agent = open_agent(opened, Source(config=service.config, store=store).policy(opened.load()))
         try:
             yield AgentMover(agent)
         finally:

@@ -9,7 +9,7 @@ import typer
 
 from roost.cli.options import flat
 from roost.cli.output import Form, Output, print_json, print_table, progress, say
-from roost.cli.whatif_source import PolicyOption, Source, policy_text
+from roost.cli.whatif_source import PolicyOption, Source
 from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def weights(
     from roost.whatif.prices import hand_set, shadow_prices, with_weights
 
     ledger = source.ledger()
-    chosen, text, path = policy_text(ledger, policy)
+    chosen, text, path = source.policy_text(ledger, policy)
     allocator, mix = _loaded(ledger)
     found, now = shadow_prices(allocator.zone, allocator.view.machines, mix), hand_set(text)
     priced = with_weights(text, found.weights, f"{chosen.name}-priced")
@@ -109,7 +109,7 @@ def weights(
         ("resource", "weight now", "by its price"),
         ((each, now.get(each, 0.0), weight) for each, weight in found.weights.items()),
     )
-    say(f"of the zone's own mix no more than {found.more:,.0f} VMs fit, whatever the policy")
+    say(f"of the zone's own mix at most {found.more:,.0f} more VMs fit, whatever the policy")
     if policy_to is not None:
         say(f"policy: {policy_to}; use it with `roost policy put {policy_to}`")
     if tried:

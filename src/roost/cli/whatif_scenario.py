@@ -8,7 +8,7 @@ import typer
 
 from roost.cli.options import flat
 from roost.cli.output import Form, Output, advise, errors, print_json, print_table, progress, say
-from roost.cli.whatif_source import PolicyOption, Source, named_policy, policy_of
+from roost.cli.whatif_source import PolicyOption, Source, named_policy
 from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -52,8 +52,9 @@ def lose(
         machines, what = share_of_machines(ledger, share, seed), f"{share:.3g} of the machines"
     else:
         machines, what = machines_where(ledger, **given), " ".join(*given.items())
+    chosen = source.policy(ledger, policy)
     with errors().status("Trying it out"):
-        found = answer(ledger, policy_of(ledger, policy), machines, what)
+        found = answer(ledger, chosen, machines, what)
     _show(found, output)
 
 
@@ -73,8 +74,9 @@ def remove_rack(
 
     ledger = source.ledger()
     machines = [machine for rack in dict.fromkeys(racks) for machine in machines_where(ledger, rack=rack)]
+    chosen = source.policy(ledger, policy)
     with errors().status("Trying it out"):
-        found = remove(ledger, policy_of(ledger, policy), machines, ", ".join(dict.fromkeys(racks)))
+        found = remove(ledger, chosen, machines, ", ".join(dict.fromkeys(racks)))
     _show(found, output)
 
 
@@ -94,8 +96,9 @@ def add_racks(
     from roost.whatif.scenario import add_racks as answer
 
     ledger = source.ledger()
+    chosen = source.policy(ledger, policy)
     with errors().status("Trying it out"):
-        found = answer(ledger, policy_of(ledger, policy), like, racks)
+        found = answer(ledger, chosen, like, racks)
     _show(found, output)
 
 
@@ -116,8 +119,9 @@ def mix(
     from roost.whatif.scenario import replace_racks
 
     ledger = source.ledger()
+    chosen = source.policy(ledger, policy)
     with errors().status("Trying it out"):
-        found = replace_racks(ledger, policy_of(ledger, policy), cluster, racks, generation)
+        found = replace_racks(ledger, chosen, cluster, racks, generation)
     _show(found, output)
 
 
@@ -141,8 +145,9 @@ def more(
     from roost.whatif.scenario import more as answer
 
     ledger = source.ledger()
+    chosen = source.policy(ledger, policy)
     with errors().status("Trying it out"):
-        found = answer(ledger, policy_of(ledger, policy), vm_type, number, priority)
+        found = answer(ledger, chosen, vm_type, number, priority)
     if output is Form.JSON:
         print_json(found)
         return
@@ -169,13 +174,16 @@ def policy(
 
     ledger = source.ledger()
     chosen = [named_policy(ledger, name) for name in dict.fromkeys(policies)]
+    for place, each in enumerate(chosen):
+        if any(each.name == other.name for other in chosen[:place]):
+            raise InvalidInput("policy", f"two are called {each.name}", "give one of them another name in its file")
     found: list[Repacked] = []
     with progress("placing anew") as show:
         for place, each in enumerate(chosen):
             for seed in range(1, seeds + 1):
                 show(f"{each.name}, order {seed}", (place * seeds + seed - 1) / (len(chosen) * seeds))
                 found.append(repack(ledger, each, seed))
-    allocator = Replica(ledger, policy_of(ledger, "")).allocator
+    allocator = Replica(ledger, chosen[0]).allocator
     now = measure(allocator, type_mix(allocator.zone, (vm.spec for vm in ledger.vms.values())))
     if output is Form.JSON:
         print_json({"now": now, "anew": found})
@@ -223,7 +231,9 @@ def _compare(before: State, after: State) -> None:
     rows: list[tuple[str, str, str]] = []
     for name in ("utilisation", "density"):
         rows.append((name, f"{getattr(before, name):.2%}", f"{getattr(after, name):.2%}"))
-    for name in ("machines", "machines_in_use", "empty_machines", "vms"):
+    for name in ("machines", "machines_down", "machines_in_use", "empty_machines", "vms"):
+        if name == "machines_down" and not (before.machines_down or after.machines_down):
+            continue
         rows.append((name.replace("_", " "), f"{getattr(before, name):,}", f"{getattr(after, name):,}"))
     for name, share in before.stranded.items():
         rows.append((f"stranded {name}", f"{share:.2%}", f"{after.stranded[name]:.2%}"))

@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roost.cli.options import Service
-from roost.cli.output import STORE, read_input
+from roost.cli.output import STORE, advise, read_input
 from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from roost.api.policies import PolicyBook
     from roost.engine.ruleset import PolicySplit
     from roost.rules.policy import Policy
     from roost.store.ledger import Ledger
 
 PANEL = "Which zone; else that of the service"
 PolicyOption = Annotated[
-    str, typer.Option("--policy", help="By name or file; else the one that decides in the zone, else default.")
+    str,
+    typer.Option(
+        "--policy", help="By name or file; else the one that is activated; else the service's, or that of the settings."
+    ),
 ]
 
 
@@ -57,34 +61,82 @@ class Source(Service):
         finally:
             opened.close()
 
+    def policy(self, ledger: Ledger, name: str = "") -> PolicySplit:
+        """A policy by name or file; without a name, what decides in the zone."""
+        from roost.engine.ruleset import PolicySplit
 
-def policy_of(ledger: Ledger, name: str) -> PolicySplit:
-    """A policy by name or file; without a name, what decides in the zone."""
-    from roost.api.policies import PolicyBook
-    from roost.engine.ruleset import PolicySplit
+        if name:
+            return PolicySplit(named_policy(ledger, name))
+        book = _book(ledger)
+        return PolicySplit(self._unactivated(ledger)[0]) if book.in_force is None else book.split(book.find("default"))
 
-    book = PolicyBook(ledger.registry)
-    return PolicySplit(named_policy(ledger, name)) if name else book.split(named_policy(ledger, "default"))
+    def policy_text(self, ledger: Ledger, name: str = "") -> tuple[Policy, str, Path]:
+        """A policy, its text and where its own rules start from; without a name, the one that decides in the zone."""
+        chosen = _book(ledger).in_force
+        if not name and chosen is None:
+            return self._unactivated(ledger)
+        name = name or (chosen.policy if chosen else "")
+        return named_policy(ledger, name), *_text(ledger, name)
+
+    def _unactivated(self, ledger: Ledger) -> tuple[Policy, str, Path]:
+        """What decides as long as no policy is activated: what the service was started with, else the settings'."""
+        if self.store is None and self.snapshot is None and self.zone is None:
+            return self._of_service()
+        import os
+
+        from roost.settings import load
+
+        loaded = load(self.config, os.environ, {})
+        name = loaded.settings.agent.policy
+        advise(f"no policy is activated in the zone; by {name}, of the settings ({loaded.sources['agent.policy']})")
+        return named_policy(ledger, name), *_text(ledger, name)
+
+    def _of_service(self) -> tuple[Policy, str, Path]:
+        """The policy that decides in the service."""
+        from roost.client import ServiceProblem
+        from roost.rules.policy import Policy
+
+        with self.open() as client:
+            active = client.active_policy()
+            try:
+                text = client.get_policy(active.policy).text
+            except ServiceProblem as problem:
+                if problem.code != "roost.not_found":
+                    raise
+                text = ""
+        path = Path(f"{active.policy}.yaml")
+        found = Policy.parse(text, path, only_shipped=True) if text else None
+        if found is None or found.digest != active.digest:
+            problem_ = f"the service decides by {active.policy} {active.digest}, from a file of its own"
+            raise InvalidInput("--policy", problem_, "give that file with --policy")
+        return found, text, path
 
 
 def named_policy(ledger: Ledger, name: str) -> Policy:
     """A policy of the zone's own, one that comes with Roost, or the one in a file."""
-    from roost.api.policies import PolicyBook
     from roost.wiring import find_policy
 
-    book = PolicyBook(ledger.registry)
+    book = _book(ledger)
     return book.find(name) if name in book.texts else find_policy(name)
 
 
-def policy_text(ledger: Ledger, name: str) -> tuple[Policy, str, Path]:
-    """A policy, its text and where its own rules start from; without a name, the one that decides in the zone."""
+def _book(ledger: Ledger) -> PolicyBook:
+    import msgspec
+
     from roost.api.policies import PolicyBook
+
+    try:
+        return PolicyBook(ledger.registry)
+    except msgspec.MsgspecError as error:
+        problem = f"what it says of the policy that is activated makes no sense: {error}"
+        raise InvalidInput("zone", problem, "activate one again, and take the snapshot again") from None
+
+
+def _text(ledger: Ledger, name: str) -> tuple[str, Path]:
+    """A policy's text, and where its own rules start from."""
     from roost.rules.policy import shipped_policies
 
-    book = PolicyBook(ledger.registry)
-    if not name:
-        name = book.in_force.policy if book.in_force else "default"
-    chosen = named_policy(ledger, name)
+    book = _book(ledger)
     if name in book.texts or name in shipped_policies():
-        return chosen, book.text(name), Path(f"{name}.yaml")
-    return chosen, Path(name).read_text(), Path(name)
+        return book.text(name), Path(f"{name}.yaml")
+    return Path(name).read_text(), Path(name)

@@ -408,20 +408,19 @@ def activate_policy(
 
 def shadow_policy(policy: str, *, share: float = 1.0, key: str = "", dry_run: bool = False) -> Call[ShadowPolicy]:
     """Let a policy decide beside the one in force, for a share of the tenants; nothing is placed by it."""
-    call = _write(
-        "POST", "/v1/policies/shadow", ShadowPolicy, ShadowWish(policy=policy, share=share), key=key, dry_run=dry_run
-    )
+    wish = ShadowWish(policy=policy, share=share)
+    call = _write("POST", "/v1/shadow", ShadowPolicy, wish, key=key, dry_run=dry_run)
     return replace(call, patience=COMPILING)
 
 
-def end_shadow(*, key: str = "") -> Call[None]:
+def end_shadow(*, key: str = "", dry_run: bool = False) -> Call[None]:
     """Let no policy decide beside the one in force."""
-    return _write("DELETE", "/v1/policies/shadow", NoneType, key=key)
+    return _write("DELETE", "/v1/shadow", NoneType, key=key, dry_run=dry_run)
 
 
 def policy_differences() -> Call[Differences]:
     """What the policy in the shadow would have decided otherwise."""
-    return _read("/v1/policies/differences", Differences)
+    return _read("/v1/shadow/differences", Differences)
 
 
 def policy_results(*, since: float | None = None) -> Call[PolicyResults]:

@@ -13,6 +13,7 @@ import msgspec
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import VM
+from roost.model.rows import MachineState
 from roost.store.ledger import ClusterRow, Ledger, TenantRow, VMRow
 
 REGISTRY = ("policy", "past policy", "active")  # the kinds of entries that are taken along
@@ -85,6 +86,7 @@ def ledger_of(snapshot: Snapshot) -> Ledger:
     """The ledger that was written down; one that contradicts itself is refused."""
     ledger = Ledger(snapshot.catalogue, snapshot.revision)
     for machine in snapshot.machines:
+        _check_machine(machine, snapshot.catalogue)
         row = ledger.machines[machine.spec.name] = ledger.accounts.new_row(machine.spec)
         row.state, row.health, row.version = machine.state, machine.health, machine.version
         row.failures, row.versions_behind = machine.failures, machine.versions_behind
@@ -93,6 +95,8 @@ def ledger_of(snapshot: Snapshot) -> Ledger:
     put = ledger.accounts.put
     try:
         for name, tenant, machine_name, at in ((v.name, v.tenant, v.machine, v.spec) for v in snapshot.vms):
+            if at < 0:
+                raise InvalidInput("snapshot", f"VM {name} has spec {at}", "take it again")
             spec = snapshot.specs[at]
             ledger.vms[name] = VMRow(tenant, machine_name, spec)
             put(ledger.machines[machine_name], spec, tenant, 1)
@@ -102,6 +106,19 @@ def ledger_of(snapshot: Snapshot) -> Ledger:
     if found := next(ledger.check_invariants(), None):
         raise InvalidInput("snapshot", found.what, "take it again")
     return ledger
+
+
+def _check_machine(machine: MachineNow, catalogue: Catalogue) -> None:
+    """What nothing later would notice, or only by failing."""
+    spec, problem = machine.spec, ""
+    if spec.generation not in {generation.name for generation in catalogue.generations}:
+        problem = f"is of generation {spec.generation}, which is not in it"
+    elif len(spec.capacity) != len(catalogue.resources):
+        problem = f"has {len(spec.capacity)} resources, and the zone {len(catalogue.resources)}"
+    elif machine.state not in tuple(MachineState):
+        problem = f"is in state {machine.state}, and there are {len(MachineState)} from 0 on"
+    if problem:
+        raise InvalidInput("snapshot", f"machine {spec.name} {problem}", "take it again")
 
 
 def encode_snapshot(ledger: Ledger) -> bytes:

@@ -31,4 +31,4 @@ class AgentMover:
                 raise StoreUnavailable(f"the store does not answer: {error}") from None
         if answer.status == "unavailable":
             raise StoreUnavailable(answer.detail)
-        return Outcome(answer.ok, answer.detail)
+        return Outcome(answer.ok, answer.detail, again=answer.status == "conflicts")

@@ -2,7 +2,8 @@
 
 Each move: hold the target, copy the VM (a command, or nothing), finish. What fails is cancelled or skipped and said so,
 with the moves that need it, and the rest goes on. After a crash the progress file says where to go on; keys made of the
-plan's id see to it that a step which was done just before the crash is not done again.
+plan's id and the file's nonce see to it that a step which was done just before the crash is not done again. A key that
+was used answers as it did then, whatever came after: so nothing is copied before the room is seen to be held.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 import msgspec
 
-from roost.model.errors import InvalidInput
+from roost.model.errors import InvalidInput, StoreUnavailable
+from roost.model.request import hold_of
 from roost.whatif.mover import Mover, Outcome, Step
 from roost.whatif.plan import Move, Plan
 from roost.whatif.progress import FAILED, Progress, Reached
 
 WORDS = ("vm", "tenant", "type", "source", "target", "number", "plan")  # that a command can name in braces
+TRIES = 5  # of a step that others were faster at, or that was undone by somebody
 TOLD = 200  # characters of what a command said before it failed
 
 Copy = Callable[[Move], str]  # copies a VM; returns what went wrong, or nothing
@@ -66,7 +69,13 @@ def command_of(text: str, plan: str) -> Copy:
         words = [part.format(**{name: said[name] for name in WORDS}) for part in parts]
         try:
             done = subprocess.run(  # in a session of its own: whoever interrupts us lets the copying finish
-                words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, start_new_session=True
+                words,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                start_new_session=True,
             )
         except OSError as error:
             return f"{words[0]}: {error.strerror}"
@@ -144,34 +153,67 @@ class _Work:
     def make(self, move: Move) -> None:
         """Make a move, from where it stopped."""
         reached = self.progress.state(move.number)
-        if reached is None:
-            if (there := self.mover.machine_of(move.vm)) != move.source:
+        if reached != "copied":
+            there = self.mover.machine_of(move.vm)
+            if there == move.source:
+                if not self._ready(move):
+                    return
+            elif reached is None or there != move.target:  # else it was finished, and nobody heard of it
                 self.note(move, "gone", f"it runs on {there}" if there else "it runs no more")
                 return
-            held = self._step(move, "hold")
-            if not held.done:
-                self.note(move, "skipped", held.detail)
-                return
-            self.note(move, "held")
-        if self.copy is not None and reached != "copied":
-            if problem := self.copy(move):
-                self._cancel(move, problem)
-                return
-            self.note(move, "copied")
         finished = self._step(move, "finish")
         if finished.done:
             self.note(move, "finished")
+        elif finished.again:
+            raise StoreUnavailable(f"move {move.number} ({move.vm}) cannot be finished just now: {finished.detail}")
         else:
             self._cancel(move, finished.detail)
 
-    def _cancel(self, move: Move, why: str) -> None:
-        """Give the target back. If that is refused there is nothing left to give back: the VM was released."""
-        self._step(move, "cancel")
-        self.note(move, "cancelled", why)
+    def _ready(self, move: Move) -> bool:
+        """Hold the target and copy the VM; whether that was done."""
+        if problem := self._hold(move):
+            self.note(move, "skipped", problem)
+            return False
+        if self.progress.state(move.number) is None:
+            self.note(move, "held")
+        if self.copy is not None:
+            if problem := self.copy(move):
+                self._cancel(move, problem)
+                return False
+            self.note(move, "copied")
+        return True
 
-    def _step(self, move: Move, step: Step) -> Outcome:
-        key = f"{self.plan.id}-{move.number}-{step}"
-        return self.mover.move(move.tenant, move.vm, move.target, step, key)
+    def _hold(self, move: Move) -> str:
+        """Hold the target, and see that it is held; returns why it is not. What somebody gave back is held anew."""
+        for attempt in range(TRIES):
+            held = self._step(move, "hold", attempt)
+            if not held.done:
+                return held.detail
+            if self._is_held(move):
+                return ""
+        return f"the room on {move.target} is given back by somebody"
+
+    def _cancel(self, move: Move, why: str) -> None:
+        """Give the target back, and see that it is not held any more."""
+        for attempt in range(TRIES):
+            answer = self._step(move, "cancel", attempt)
+            if not self._is_held(move):
+                self.note(move, "cancelled", why)
+                return
+        detail = answer.detail or "it is held again by somebody"
+        raise StoreUnavailable(f"move {move.number} ({move.vm}) cannot be cancelled just now: {detail}")
+
+    def _is_held(self, move: Move) -> bool:
+        return self.mover.machine_of(hold_of(move.vm)) == move.target
+
+    def _step(self, move: Move, step: Step, attempt: int = 0) -> Outcome:
+        """A step, asked for again if others were faster; `attempt`: as one that was not asked for before."""
+        key = f"{self.plan.id}-{self.progress.nonce}-{move.number}-{step}{f'-{attempt}' if attempt else ''}"
+        for _ in range(TRIES):
+            outcome = self.mover.move(move.tenant, move.vm, move.target, step, key)
+            if not outcome.again:
+                break
+        return outcome
 
     def result(self) -> Result:
         """What came of it."""

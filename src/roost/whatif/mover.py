@@ -14,6 +14,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     done: bool
     detail: str = ""
+    again: bool = False  # others were faster: it may be done if it is asked for again
 
 
 class Mover(Protocol):

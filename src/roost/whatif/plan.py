@@ -75,7 +75,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_id(zone: str, revision: int, moves: Sequence[Move]) -> str:
     """A name for a plan by what it says."""
-    said = msgspec.json.encode((zone, revision, [(m.vm, m.source, m.target) for m in moves]))
+    said = msgspec.json.encode((zone, revision, list(moves)))
     return hashlib.sha256(said).hexdigest()[:16]
 
 

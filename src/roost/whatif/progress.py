@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -18,9 +19,10 @@ ENDS: tuple[Reached, ...] = ("finished", "gone", *FAILED)  # nothing is left to 
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was reached of a move; the first line of a file names the plan instead."""
+    """What was reached of a move; the first line of a file names the plan, and the file itself, instead."""
 
     plan: str = ""
+    nonce: str = ""
     number: int = 0
     reached: Reached | None = None
     detail: str = ""
@@ -32,6 +34,7 @@ class Progress:
     def __init__(self, path: str | Path, plan: str) -> None:
         """Begin, or go on where another process stopped."""
         self.path = Path(path)
+        self.nonce = ""  # of this file, and no other one of the same plan
         self.reached: dict[int, Line] = {}  # by move: the last line
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -57,9 +60,11 @@ class Progress:
         except msgspec.MsgspecError as error:
             raise InvalidInput(str(self.path), f"is no progress of a plan: {error}", "move it away") from None
         if not lines:
-            self._write(Line(plan=plan))
+            lines = [Line(plan=plan, nonce=uuid.uuid4().hex[:12])]
+            self._write(lines[0])
         elif lines[0].plan != plan:
             raise InvalidInput(str(self.path), f"belongs to plan {lines[0].plan}, not {plan}", "move it away")
+        self.nonce = lines[0].nonce
         self.reached = {line.number: line for line in lines[1:]}
 
     def state(self, number: int) -> Reached | None:

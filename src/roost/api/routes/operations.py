@@ -67,7 +67,8 @@ async def stream_changes(
 @get("/v1/snapshot", media_type="application/json", **may("read"))
 async def snapshot(scope: Scope) -> Response[dict[str, Any]]:
     """The zone as it is now: machines, tenants, VMs, policies; no tokens. `roost whatif` asks questions about it."""
-    text: Any = await asking_of(scope).service.read(lambda store: encode_snapshot(store.load()))  # encoded already
+    service = asking_of(scope).service
+    text: Any = await service.read_slowly(lambda store: encode_snapshot(store.load()))  # encoded already
     return Response(text, media_type="application/json", headers={"cache-control": "no-store"})
 
 

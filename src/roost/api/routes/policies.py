@@ -1,4 +1,4 @@
-"""Policies: look, check, keep, and say which of them decide."""
+"""Policies: look, check, keep, and say which of them decide, or look on in the shadow."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def _since(earlier: Decided | None) -> float:
     return float(msgspec.json.decode(told)["since"]) if told else 0.0
 
 
-@post("/v1/policies/shadow", status_code=200, **may("operate", *WRITING, "roost.not_found"))
+@post("/v1/shadow", status_code=200, **may("operate", *WRITING, "roost.not_found"))
 async def shadow(data: JSONBody[ShadowWish], scope: Scope, key: Key = None, dry_run: DryRun = False) -> ShadowPolicy:
     """Let a policy decide beside the one in force, on every worker: differences are counted, nothing is placed by it.
 
@@ -225,7 +225,7 @@ async def shadow(data: JSONBody[ShadowWish], scope: Scope, key: Key = None, dry_
     return wanted
 
 
-@delete("/v1/policies/shadow", status_code=204, **may("operate", *WRITING))
+@delete("/v1/shadow", status_code=204, **may("operate", *WRITING))
 async def end_shadow(scope: Scope, key: Key = None, dry_run: DryRun = False) -> None:
     """Let no policy decide beside the one in force. What was counted is forgotten."""
     asking = asking_of(scope)
@@ -235,7 +235,7 @@ async def end_shadow(scope: Scope, key: Key = None, dry_run: DryRun = False) -> 
         await asking.service.switched()
 
 
-@get("/v1/policies/differences", **may("read"))
+@get("/v1/shadow/differences", **may("read"))
 async def differences(scope: Scope) -> Differences:
     """What the policy in the shadow would have decided otherwise: counts by rule, and the latest ones explained.
 

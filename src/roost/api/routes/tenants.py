@@ -354,8 +354,8 @@ async def move_vm(
 ) -> Response[Done]:
     """Move a VM to another machine: at once, or by holding room there and then finishing the move or cancelling it.
 
-    A step that was done before is done again, and changes nothing. A machine that the policy would not choose for the
-    VM is refused.
+    A step that was done before is done again, and changes nothing. A machine that a hard rule of the policy says no to
+    is refused.
     """
     asking = asking_of(scope)
     name = vm.strip("/")
