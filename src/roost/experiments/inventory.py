@@ -76,7 +76,7 @@ def perform_latency(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
                 times["hit" if outcome.hit else "miss"].append(outcome.ms)
         desk.tell(0.9, cell["requests"])
         for number in range(cell["from_scratch"]):
-            request = drive.request(cell["requests"] + number)
+            request = drive.request(number)  # as those at the beginning
             shape = drive.allocator.shape(request.vms[0], request.tenant)
             started = time.perf_counter_ns()
             best_from_scratch(drive.allocator.engine, shape)
