@@ -42,6 +42,7 @@ PAGES = (
     "docs/workloads.md",
     "docs/simulate.md",
     "docs/what-if.md",
+    "docs/experiments/README.md",
     "docs/how-to/run-workers.md",
 )
 NOT_RUN = {

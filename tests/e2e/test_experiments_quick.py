@@ -78,6 +78,21 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
         begin(find_study("protean-table5"), True, tmp_path / "mine")
 
 
+def test_what_is_damaged_is_told_by_its_file(tmp_path: Path) -> None:
+    folder, study = tmp_path / "results", find_study("protean-table5")
+    begin(study, True, folder)
+    kept = folder / "cells" / f"{study.cells(True)[0].label}.json"
+    for other in study.cells(True)[1:]:
+        (kept.parent / f"{other.label}.json").write_text('{"settings":{},"rows":[{}],"seconds":1,"peak_mb":1}')
+    for damaged in (b"{", b'{"settings":{"\xff":1}}', b'{"settings":{},"rows":[],"seconds":1,"peak_mb":1}'):
+        kept.write_bytes(damaged)
+        with pytest.raises(InvalidInput, match=kept.name):
+            report(folder)
+    (folder / "study.json").write_text('{"study":"protean-table5","quick":true,"version":"1","cells":{}}')
+    with pytest.raises(InvalidInput, match="has no parts"):
+        report(folder)
+
+
 def test_a_name_that_nobody_knows_is_told_with_those_that_are() -> None:
     with pytest.raises(InvalidInput, match="protean-table5"):
         find_study("protean-tabel5")

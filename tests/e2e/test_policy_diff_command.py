@@ -68,6 +68,10 @@ def test_policies_are_compared_on_a_workload(diff: Diff, tmp_path: Path) -> None
     assert density["variants"]["fast"]["n"] == 2
     assert "## What that does to the zone" in (found / "report.md").read_text()
     assert "is not empty" in diff("fast", "spread", *stage)[2]
+    assert "Conflicts (commits)" in out
+    alone = diff("fast", "spread", *stage[:-2], "--agents", "1", "--latency", "none")[1]
+    assert "Conflicts (commits)" not in alone
+    assert "so that there are no conflicts to compare" in alone
 
 
 def test_a_policy_is_compared_with_what_a_store_has_recorded(diff: Diff, tmp_path: Path) -> None:

@@ -60,6 +60,12 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(folder: Path, arguments: t
     assert "Traceback" not in done.stderr
 
 
+def test_a_zone_may_lose_all_it_has(folder: Path) -> None:
+    done = roost("whatif", "lose", "--share", "1", "--snapshot", "now.json", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "0 find another machine" in done.stdout
+
+
 def test_where_no_policy_is_activated_the_settings_say_which_one_it_is(folder: Path) -> None:
     for said, problem in (("{}", "makes no sense"), ("", "by fast, of the settings")):
         snapshot = json.loads((folder / "now.json").read_text())

@@ -14,7 +14,7 @@ from roost.model.errors import InvalidInput
 from roost.model.inventory import machine_specs
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
-from roost.rules.policy import Policy
+from roost.rules.policy import SHIPPED, Policy
 from roost.sim.diff import Diff
 from roost.sim.diff_history import History, diff_history
 from roost.sim.diff_report import page
@@ -183,6 +183,24 @@ def test_a_faulty_policy_in_the_shadow_is_switched_off_and_hurts_nobody() -> Non
     assert len(said) == 1
     assert "faulty_when_used" in said[0]
     assert shadow.problem == said[0]
+
+
+def test_requests_that_the_shadow_has_no_rule_for_are_differences_and_do_not_end_it() -> None:
+    unaware = (
+        (SHIPPED / "fast.yaml")
+        .read_text()
+        .replace("    - respects_isolation\n", "")
+        .replace("name: fast", "name: unaware")
+    )
+    shadow = Shadow(Policy.parse(unaware), clock=float)
+    store = open_store("memory:", create=Zone.synthetic(100))
+    agent = open_agent(store, FAST, seed=1)
+    agent.shadow = shadow
+    for i in range(12):  # more than are explained in a second
+        agent.run(agent.submit(PlaceVMs(Request(f"t{i}", [VM("A1", isolated=True)]))))
+    agent.close()
+    assert shadow.problem == ""
+    assert shadow.decisions == shadow.changed["invalid", ""] == 12
 
 
 def test_a_shadow_that_takes_too_long_looks_at_fewer_decisions() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -13,12 +15,14 @@ import pytest
 
 from roost.agent.agent import Agent
 from roost.agent.operation import PlaceVMs, ReleaseVMs
+from roost.agent.replica import Replica
 from roost.model.errors import InvalidInput, StoreUnavailable
 from roost.model.request import HOLD, VM, Constraints, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import audit
 from roost.store.contract import Store
+from roost.store.memory import MemoryStore
 from roost.whatif.agent_mover import AgentMover
 from roost.whatif.carry_out import Result, carry_out, command_of
 from roost.whatif.measures import Measures
@@ -27,6 +31,7 @@ from roost.whatif.plan import Move, Plan, Terms, plan_id
 from roost.whatif.planner import plan_moves
 from roost.whatif.progress import Progress
 from roost.wiring import open_agent, open_store
+from tests.scenario.fragmented import fragmented
 
 DEFAULT = Policy.named("default")
 TYPES = ("A1", "A2", "D2", "D3", "D4", "A3")
@@ -41,14 +46,15 @@ NOTHING = Measures(
 class Others:
     """Tenants that come and go through an agent of their own, and what must be there afterwards."""
 
-    def __init__(self, store: Store, seed: int) -> None:
+    def __init__(self, store: Store, seed: int, called: str = "t") -> None:
         self.agent, self._rng, self._number = open_agent(store, DEFAULT, seed=seed), random.Random(seed), 0
+        self._called = called
         self.vms: dict[str, str] = {}  # by name: the tenant
 
     def place(self) -> None:
         """One more tenant."""
         self._number += 1
-        tenant, rng = f"t{self._number}", self._rng
+        tenant, rng = f"{self._called}{self._number}", self._rng
         wish = Constraints(min_fault_domains=2) if rng.random() < 0.3 else None
         request = Request(tenant, [VM(rng.choice(TYPES))] * rng.choice((1, 2, 3)), wish)
         (answer,) = self.agent.run(self.agent.submit(PlaceVMs(request)))
@@ -125,6 +131,36 @@ def test_undisturbed_a_plan_brings_what_it_claims(store: Store, tmp_path: Path) 
     assert usage.packing_density == pytest.approx(plan.after.density)
     assert usage.empty_machines == plan.after.empty_machines
     assert audit(store).clean
+
+
+def test_a_zone_of_5000_machines_gets_two_points_denser_while_others_place_and_release(tmp_path: Path) -> None:
+    ledger = fragmented(5_000)
+    store = MemoryStore(ledger.catalogue, ledger.copy())
+    plan = plan_moves(ledger, DEFAULT, Terms(budget=len(ledger.vms) // 50))
+    others, steps, done = Others(store, seed=5, called="other"), threading.Semaphore(0), threading.Event()
+
+    def work() -> None:
+        while not done.is_set():
+            steps.acquire()  # a tenant comes and a VM goes for every step of a move, in their own time
+            others.place()
+            if len(others.vms) > 100:
+                others.release()
+
+    with ThreadPoolExecutor(1) as threads:
+        working = threads.submit(work)
+        try:
+            with Progress(tmp_path / "progress", plan.id) as progress:
+                mover = AgentMover(open_agent(store, DEFAULT, seed=9))
+                carry_out(plan, mover, progress, at_once=8, tell=lambda *_: steps.release())
+        finally:
+            done.set()
+            steps.release()
+        working.result()
+    now = store.load()
+    assert audit(store).clean
+    assert len(others.vms) > 100
+    assert set(now.vms) == {*ledger.vms, *others.vms}, "none is lost, and none is there twice"
+    assert Replica(now, DEFAULT).allocator.usage().packing_density - plan.before.density > 0.02
 
 
 # ---------------------------------------------------------------------------------------------------- made to fail
@@ -230,9 +266,10 @@ def test_one_process_at_a_time_carries_a_plan_out_and_only_this_plan(tmp_path: P
         Progress(path, PLAN.id)
     with pytest.raises(InvalidInput, match="belongs to plan"):
         Progress(path, "another")
-    path.write_text("hello\n")
-    with pytest.raises(InvalidInput, match="is no progress of a plan"):
-        Progress(path, PLAN.id)
+    for damaged in (b"hello\n", b'{"plan":"\xff"}\n'):
+        path.write_bytes(damaged)
+        with pytest.raises(InvalidInput, match="is no progress of a plan"):
+            Progress(path, PLAN.id)
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
@@ -260,6 +297,19 @@ def test_a_target_that_refuses_ends_what_needs_it_and_the_rest_goes_on(tmp_path:
         "it needs move 1, which was not made",
     ]
     assert result.emptied == 1
+    assert toy.held == {}
+
+
+def test_room_of_which_nobody_heard_that_it_was_held_is_not_left_behind(tmp_path: Path) -> None:
+    toy = Toy(PLAN)
+    toy.refuses, toy.steps_left = {("a", "hold")}, 1  # the next hold, of b or of d, is done, but its answer is lost
+    path = tmp_path / "progress"
+    with Progress(path, PLAN.id) as progress, pytest.raises(StoreUnavailable):
+        carry_out(PLAN, toy, progress, at_once=2)
+    assert len(toy.held) == 1
+    toy.steps_left = 10**9
+    with Progress(path, PLAN.id) as progress:
+        carry_out(PLAN, toy, progress)
     assert toy.held == {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -96,11 +97,14 @@ def test_what_is_being_moved_already_stays(zone: Ledger) -> None:
     assert first.vm.removesuffix(HOLD) not in {move.vm.removesuffix(HOLD) for move in again.moves}
 
 
-def test_a_plan_survives_its_file_and_a_forged_one_is_refused(zone: Ledger, tmp_path: pytest.TempPathFactory) -> None:
+def test_a_plan_survives_its_file_and_a_forged_one_is_refused(zone: Ledger, tmp_path: Path) -> None:
     plan = plan_moves(zone, DEFAULT, Terms(budget=20))
-    file = f"{tmp_path}/plan.json"
+    file = tmp_path / "plan.json"
     write_plan(plan, file)
     assert read_plan(file) == plan
+    (tmp_path / "damaged.json").write_bytes(b'{"id": "\xff"}')
+    with pytest.raises(InvalidInput, match="damaged.json"):
+        read_plan(tmp_path / "damaged.json")
     for change in ({"target": plan.moves[1].target}, {"tenant": "other"}, {"empties": ""}):
         moved = msgspec.structs.replace(plan.moves[0], **change)
         write_plan(msgspec.structs.replace(plan, moves=(moved, *plan.moves[1:])), file)
@@ -128,6 +132,8 @@ def test_a_snapshot_is_the_whole_ledger(zone: Ledger) -> None:
     assert again.revision == zone.revision
     with pytest.raises(InvalidInput, match="give what `roost whatif snapshot` wrote"):
         decode_snapshot(b'{"form": "roost snapshot 2"}')
+    with pytest.raises(InvalidInput, match="give what `roost whatif snapshot` wrote"):
+        decode_snapshot(b'{"form": "\xff"}')
 
 
 def test_a_snapshot_takes_policies_along_and_no_tokens(zone: Ledger) -> None:
@@ -154,6 +160,7 @@ def test_a_snapshot_that_contradicts_itself_is_refused(zone: Ledger) -> None:
         (lambda said: said["machines"][0].__setitem__(1, 9), "is in state 9"),
         (lambda said: said["machines"][0][0].__setitem__(4, "gen99"), "is of generation gen99, which is not in it"),
         (lambda said: said["machines"][0][0][7].pop(), "resources, and the zone"),
+        (lambda said: said["catalogue"]["generations"][0]["capacity"].pop(), "generation .* resources, and the zone"),
         (lambda said: said["vms"][0].__setitem__(3, -1), "has spec -1"),
     ],
 )

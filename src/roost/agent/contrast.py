@@ -121,7 +121,10 @@ class Contrast:
 
     def glance(self, decision: Decision) -> tuple[Kind, str] | None:
         """Kind and rule of the difference, if there is one, of a decision on one VM that any tenant may ask for."""
-        (shape,), held = self._shapes(decision), decision.trial.machines[0]
+        try:
+            (shape,), held = self._shapes(decision), decision.trial.machines[0]
+        except InvalidInput:
+            return "invalid", ""
         engine = self.arm.engine
         found = engine.look(shape, held, held)
         if found.agrees(held) or (against := opinion(engine.rules, found)) is TIED:

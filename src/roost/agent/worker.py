@@ -32,7 +32,7 @@ def parse(line: bytes | str) -> tuple[str, dict[str, Any]]:
     """The key of a line, and the rest, which says what to do."""
     try:
         given = _line(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput("line", f"is no JSON object: {error}", 'write {"key": …, "do": "place", …}') from None
     key = given.pop("key", "")
     if not isinstance(key, str):

@@ -127,7 +127,7 @@ def decode(text: bytes | Any, kind: type[T], where: str) -> T:
 
     try:
         return msgspec.json.decode(text, type=kind) if isinstance(text, bytes) else msgspec.convert(text, kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidInput(where, str(error)) from None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +12,14 @@ import typer
 
 from roost.cli.options import flat
 from roost.cli.output import STORE, Form, Output, errors, print_json, print_table, say
+from roost.cli.sim import LatencyModel
 from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from roost.sim.diff import Diff
     from roost.sim.runs import Run
 
+AGENTS, LATENCY = 2, LatencyModel.PAPER  # so that there are races, and conflicts to compare
 WORKLOAD, HISTORY = "On a workload", "On what happened at a store"
 
 
@@ -39,6 +41,12 @@ class Staging:
     warm_up: Annotated[str | None, _about(WORKLOAD, "The first part, which no measure counts: 12h.")] = None
     until: Annotated[str | None, _about(WORKLOAD, "Stop then, instead of at the last arrival: 2d.")] = None
     speed: Annotated[float | None, _about(WORKLOAD, "Let time pass so many times faster.", min=0)] = None
+    agents: Annotated[
+        int | None, _about(WORKLOAD, f"That decide in parallel; {AGENTS} unless said.", min=1, max=1_000)
+    ] = None
+    latency: Annotated[LatencyModel | None, _about(WORKLOAD, f"Of agents and store; {LATENCY.value} unless said.")] = (
+        None
+    )
 
 
 @flat
@@ -51,7 +59,7 @@ def diff(
     ] = "",
     store: Annotated[str | None, _about(HISTORY, STORE, "--store")] = None,
     since: Annotated[int | None, _about(HISTORY, "After this revision, not from the earliest.", min=0)] = None,
-    seeds: Annotated[int, typer.Option(help="Measure each policy with seeds 1 to this.", min=1, max=100)] = 3,
+    seeds: Annotated[int, typer.Option(help="Measure each policy with seeds 1 to this.", min=1, max=100)] = 2,
     to: Annotated[Path | None, typer.Option("--to", help="Write all differences and a report to this folder.")] = None,
     processes: Annotated[int, _about(WORKLOAD, "Runs at once; 0: one per core.", min=0)] = 0,
     output: Output = Form.TABLE,
@@ -109,6 +117,7 @@ def _on_workload(staging: Staging, first: str, second: str, seeds: int, folder: 
     from roost.cli.sim import Options, experiment_of
     from roost.sim.diff import diff_workload
 
+    staging = replace(staging, agents=staging.agents or AGENTS, latency=staging.latency or LATENCY)
     experiment = experiment_of(None, Options(**asdict(staging), policy=[first, second], seeds=seeds))
     with bars(_name_of) as show:
         return diff_workload(experiment, folder, show, processes)

@@ -213,7 +213,7 @@ def _requests(text: bytes, where: str) -> Iterator[BatchItem]:
         return
     try:
         whole = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         whole = None  # lines
     if isinstance(whole, dict) and "requests" in whole:
         yield from decode(text, Batch, where).requests

@@ -36,10 +36,11 @@ def measures_time(cell: Cell) -> bool:
 
 
 def at_rate(cell: Cell, arrival: NDArray[np.float64]) -> tuple[Workload, Zone]:
-    """Requests like those of a zone, at these times, and the zone."""
+    """Requests like those of a zone, at these times, and the zone. Sped up, VMs leave sooner, too."""
     zone = find_zone(f"synthetic:{cell['machines']}")
     shape = Generated(days=1.0, requests_per_day=len(arrival), spikes_per_day=0, services=0.2)
-    return replace(generate(shape, cell["seed"], zone), arrival=arrival), zone
+    workload, speed = generate(shape, cell["seed"], zone), cell.settings.get("speed", 1)
+    return replace(workload, arrival=arrival, lifetime=workload.lifetime / speed), zone
 
 
 def run(cell: Cell, desk: Desk, arrival: NDArray[np.float64], until: float, **agents: Any) -> Result:

@@ -42,7 +42,7 @@ def conflict_cells(quick: bool) -> list[Cell]:
         for count in counts
     ]
     own = (1, 2) if quick else (1, 2, 4, 8)
-    measured = {**size, "rate": 300 if quick else 8_000, "until": 4 if quick else 6}
+    measured = {**size, "rate": 300 if quick else 40_000, "until": 4 if quick else 3}
     return found + [
         Cell(
             f"measured-{count}-agents",
@@ -52,7 +52,7 @@ def conflict_cells(quick: bool) -> list[Cell]:
     ]
 
 
-FULL_LOAD = {"machines": 25_000, "fill": 0.3, "rate": 1_000, "until": 20}
+FULL_LOAD = {"machines": 25_000, "fill": 0.3, "rate": 2_000, "until": 20}
 
 
 def perform_conflicts(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
@@ -61,6 +61,9 @@ def perform_conflicts(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
     arrival = np.sort(np.random.default_rng(cell["seed"]).random(round(rate * until)) * until)
     result = run(cell, desk, arrival, until, **AVOIDANCE[cell["avoidance"]])
     return [overload_row(cell, result, until)]
+
+
+LITTLE = 0.2  # of the commits
 
 
 def find_conflicts(rows: Sequence[Row]) -> Findings:
@@ -78,27 +81,34 @@ def find_conflicts(rows: Sequence[Row]) -> Findings:
     )
     table = [
         [
-            MODELS[str(row["latency"])], str(row["avoidance"]), str(row["agents"]), figure([row], "throughput", 0),
+            MODELS[str(row["latency"])], str(row["avoidance"]), str(row["agents"]), figure([row], "rate", 0),
+            figure([row], "throughput", 0),
             figure([row], "conflicts_per_s_p99", 0), figure([row], "conflict_ratio", 1, 100),
             figure([row], "rejected", 2, 100),
         ]
         for row in rows
     ]  # fmt: skip
+    lost_off, lost_on, lost_ours = (
+        mean(pick(paper, agents=most, avoidance=name), "conflict_ratio") for name in ("off", "Protean's", "Roost's")
+    )
     verdict = (
         f"throughput rises with the agents ({speed[0]:,.0f} requests a second with {counts[0]}, {speed[-1]:,.0f} with "
         f"{most}); with {most} agents the 99th percentile of conflicts a second is {on:,.0f} with Protean's avoidance "
-        f"and {ours:,.0f} with Roost's, {off:,.0f} without (throughput with Protean's: {faster:.1f}×)"
+        f"and {ours:,.0f} with Roost's, {off:,.0f} without (throughput with Protean's: {faster:.1f}×); of the commits "
+        f"{lost_off:.0%} lose a race without avoidance, {lost_on:.0%} with Protean's and {lost_ours:.0%} with Roost's "
+        "(paper: little effect on conflicts)"
     )
     headings = [
-        "latencies", "avoidance", "agents", "placed per second", "conflicts/s, p99", "conflicts, % of commits",
-        "rejected, %",
+        "latencies", "avoidance", "agents", "asked per second", "placed per second", "conflicts/s, p99",
+        "conflicts, % of commits", "rejected, %",
     ]  # fmt: skip
-    holds = rises(speed) and _below(paper, counts, "Protean's") and _below(paper, counts, "Roost's")
+    below = _below(paper, counts, "Protean's") and _below(paper, counts, "Roost's")
+    holds = rises(speed) and below and lost_on <= LITTLE
     remarks = [
         (
-            "Requests come faster than any number of these agents can place them, so throughput is what the agents can "
-            "do. The paper shows curves without their numbers: throughput rises substantially with the agents, with "
-            "little effect on conflicts."
+            "Requests come faster than these agents can place them, so throughput is what the agents can do. The paper "
+            "shows curves without their numbers: throughput rises substantially with the agents, with little effect on "
+            f"conflicts. Little is read as: at most {LITTLE:.0%} of the commits of the most agents lose a race."
         ),
         (
             "With our own latencies a decision takes as long as it really takes on this machine; the simulated agents "

@@ -135,11 +135,14 @@ def report(folder: Path) -> Findings:
 
 
 def _result(folder: Path, label: str) -> CellResult:
+    path, remedy = _kept(folder, label), "remove it and run the experiment again"
     try:
-        return msgspec.json.decode(_kept(folder, label).read_bytes(), type=CellResult)
-    except msgspec.MsgspecError as error:
-        remedy = "remove it and run the experiment again"
-        raise InvalidInput(str(_kept(folder, label)), f"cannot be read: {error}", remedy) from None
+        found = msgspec.json.decode(path.read_bytes(), type=CellResult)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidInput(str(path), f"cannot be read: {error}", remedy) from None
+    if not found.rows:
+        raise InvalidInput(str(path), "has no rows", remedy)
+    return found
 
 
 def _kept(folder: Path, label: str) -> Path:
@@ -148,8 +151,11 @@ def _kept(folder: Path, label: str) -> Path:
 
 def _opened(folder: Path) -> Performance:
     try:
-        return msgspec.json.decode((folder / STUDY).read_bytes(), type=Performance)
+        found = msgspec.json.decode((folder / STUDY).read_bytes(), type=Performance)
     except FileNotFoundError:
         raise InvalidInput(str(folder), "holds no experiment", "give the folder of `roost experiment run`") from None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidInput(str(folder / STUDY), f"cannot be read: {error}", "choose another folder") from None
+    if not found.cells:
+        raise InvalidInput(str(folder / STUDY), "has no parts", "choose another folder")
+    return found

@@ -83,7 +83,7 @@ def unpacked(data: bytes, catalogue: Catalogue) -> tuple[Checkpoint, Ledger]:
     """What `packed` made bytes of."""
     try:
         file = msgspec.msgpack.decode(data, type=_File)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidInput("checkpoint", f"cannot be read: {error}", "run the experiment anew") from None
     holdings, ledger = file.holdings, Ledger(catalogue, file.holdings.revision)
     ledger.machines = {row.spec.name: row for row in holdings.machines}

@@ -24,7 +24,8 @@ from roost.sim.runs import Progress, begin, perform, runs_of
 
 SUMMARY, REPORT, RUNS = "summary.json", "report.md", "runs"
 # What a policy is judged by before it is rolled out.
-MEASURES = ("density", "utilisation", "empty_machines", "fulfilment", "declined", "gave_up", "conflicts")
+OF_RACES = ("gave_up", "conflicts")  # that only several agents can lose
+MEASURES = ("density", "utilisation", "empty_machines", "fulfilment", "declined", *OF_RACES)
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,13 @@ class Diff:
     over: str  # what they were compared on
     differences: Differences
     results: Sequence[Result]  # of both, with each seed
+    agents: int = 1  # that decided in parallel
 
     def measures(self) -> SummaryTable:
         """Both side by side."""
         table = summary_table(self.results)
-        return replace(table, rows=[row for row in table.rows if row.measure.name in MEASURES])
+        told = MEASURES if self.agents > 1 else MEASURES[: -len(OF_RACES)]
+        return replace(table, rows=[row for row in table.rows if row.measure.name in told])
 
     def as_data(self) -> dict[str, Any]:
         """For programs."""
@@ -79,4 +82,4 @@ def diff_workload(experiment: Experiment, folder: Path, progress: Progress, proc
     facts = results[0].facts
     over = f"{facts['workload']} on {facts['machines']:,} machines of {facts['zone']}"
     differences = Differences.load(folder / RUNS / runs[0].folder)
-    return Diff(runs[0].label, runs[-1].label, over, differences, results)
+    return Diff(runs[0].label, runs[-1].label, over, differences, results, experiment.agents.count)

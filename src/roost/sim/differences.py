@@ -92,7 +92,7 @@ class Differences:
         try:
             count = msgspec.json.decode((folder / COUNT).read_bytes(), type=dict[str, int])
             table = pl.read_parquet(folder / f"{TABLE}.parquet")
-        except (OSError, msgspec.MsgspecError, pl.exceptions.PolarsError) as error:
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, pl.exceptions.PolarsError) as error:
             raise InvalidInput(str(folder), f"cannot be read: {error}", "compare the policies anew") from None
         return cls(count["decisions"], [Difference(**row) for row in table.iter_rows(named=True)])
 

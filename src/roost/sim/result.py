@@ -59,7 +59,7 @@ class Result:
         except FileNotFoundError as error:
             missing = Path(error.filename or str(error)).name
             raise InvalidInput(str(folder), f"has no {missing}", "give the folder of a finished run") from None
-        except (msgspec.MsgspecError, pl.exceptions.PolarsError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, pl.exceptions.PolarsError) as error:
             raise InvalidInput(str(folder), f"cannot be read: {error}", AGAIN) from None
         if set(run) != set(TOLD):
             raise InvalidInput(str(folder / RUN), f"must tell {', '.join(TOLD)}", AGAIN)

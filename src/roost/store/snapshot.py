@@ -84,9 +84,14 @@ def snapshot_of(ledger: Ledger) -> Snapshot:
 
 def ledger_of(snapshot: Snapshot) -> Ledger:
     """The ledger that was written down; one that contradicts itself is refused."""
-    ledger = Ledger(snapshot.catalogue, snapshot.revision)
+    catalogue = snapshot.catalogue
+    for generation in catalogue.generations:
+        if len(generation.capacity) != len(catalogue.resources):
+            problem = f"has {len(generation.capacity)} resources, and the zone {len(catalogue.resources)}"
+            raise InvalidInput("snapshot", f"generation {generation.name} {problem}", "take it again")
+    ledger = Ledger(catalogue, snapshot.revision)
     for machine in snapshot.machines:
-        _check_machine(machine, snapshot.catalogue)
+        _check_machine(machine, catalogue)
         row = ledger.machines[machine.spec.name] = ledger.accounts.new_row(machine.spec)
         row.state, row.health, row.version = machine.state, machine.health, machine.version
         row.failures, row.versions_behind = machine.failures, machine.versions_behind
@@ -130,5 +135,5 @@ def decode_snapshot(text: bytes, where: str = "snapshot") -> Ledger:
     """The ledger in a JSON document."""
     try:
         return ledger_of(msgspec.json.decode(text, type=Snapshot))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidInput(where, str(error), "give what `roost whatif snapshot` wrote") from None

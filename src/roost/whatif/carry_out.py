@@ -23,6 +23,7 @@ from roost.whatif.progress import FAILED, Progress, Reached
 
 WORDS = ("vm", "tenant", "type", "source", "target", "number", "plan")  # that a command can name in braces
 TRIES = 5  # of a step that others were faster at, or that was undone by somebody
+NOT_HELD = (None, "begun")  # how far a move has got before room is known to be held
 TOLD = 200  # characters of what a command said before it failed
 
 Copy = Callable[[Move], str]  # copies a VM; returns what went wrong, or nothing
@@ -158,7 +159,7 @@ class _Work:
             if there == move.source:
                 if not self._ready(move):
                     return
-            elif reached is None or there != move.target:  # else it was finished, and nobody heard of it
+            elif reached in NOT_HELD or there != move.target:  # else it was finished, and nobody heard of it
                 self.note(move, "gone", f"it runs on {there}" if there else "it runs no more")
                 return
         finished = self._step(move, "finish")
@@ -171,10 +172,12 @@ class _Work:
 
     def _ready(self, move: Move) -> bool:
         """Hold the target and copy the VM; whether that was done."""
+        if self.progress.state(move.number) is None:  # whoever goes on must know that room may be held
+            self.progress.note(move.number, "begun")
         if problem := self._hold(move):
             self.note(move, "skipped", problem)
             return False
-        if self.progress.state(move.number) is None:
+        if self.progress.state(move.number) in NOT_HELD:
             self.note(move, "held")
         if self.copy is not None:
             if problem := self.copy(move):

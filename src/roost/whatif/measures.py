@@ -54,5 +54,5 @@ def measure(allocator: Allocator, types: Mapping[int, int]) -> Measures:
         machines_in_use=int(busy.sum()),
         empty_machines=int((up & ~busy).sum()),
         vms=len(allocator.vms),
-        stranded={r.name: int(left[i]) / int(everything[i]) for i, r in enumerate(zone.resources) if everything[i]},
+        stranded={r.name: int(left[i]) / max(1, int(everything[i])) for i, r in enumerate(zone.resources)},
     )

@@ -85,7 +85,7 @@ def read_plan(path: str | Path) -> Plan:
         plan = msgspec.json.decode(Path(path).read_bytes(), type=Plan)
     except OSError as error:
         raise InvalidInput(str(path), f"cannot be read: {error.strerror}") from None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidInput(str(path), str(error), "give what `roost whatif migrate --to` wrote") from None
     for place, move in enumerate(plan.moves, 1):
         if move.number != place or not all(0 < number < place for number in move.after):

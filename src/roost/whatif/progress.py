@@ -13,7 +13,7 @@ import msgspec
 
 from roost.model.errors import InvalidInput
 
-Reached = Literal["held", "copied", "finished", "gone", "cancelled", "skipped"]
+Reached = Literal["begun", "held", "copied", "finished", "gone", "cancelled", "skipped"]
 FAILED: tuple[Reached, ...] = ("cancelled", "skipped")  # the VM is still where it was
 ENDS: tuple[Reached, ...] = ("finished", "gone", *FAILED)  # nothing is left to do of the move
 
@@ -57,7 +57,7 @@ class Progress:
             os.ftruncate(self._file, len(whole))
         try:
             lines = [msgspec.json.decode(line, type=Line) for line in whole.splitlines()]
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidInput(str(self.path), f"is no progress of a plan: {error}", "move it away") from None
         if not lines:
             lines = [Line(plan=plan, nonce=uuid.uuid4().hex[:12])]
