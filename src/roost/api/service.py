@@ -144,6 +144,8 @@ class Service:
                 notify=self._poke,
                 background=self._in_background,
             )
+            for policy in self.agent.split.policies:  # nobody's first request is to wait for a compiler
+                warm_up(self.agent.allocator.zone, policy)
         except BaseException:
             self.store.close()
             raise
