@@ -103,7 +103,7 @@ def test_a_plan_survives_its_file_and_a_forged_one_is_refused(zone: Ledger, tmp_
     write_plan(plan, file)
     assert read_plan(file) == plan
     (tmp_path / "damaged.json").write_bytes(b'{"id": "\xff"}')
-    with pytest.raises(InvalidInput, match="damaged.json"):
+    with pytest.raises(InvalidInput, match=r"damaged\.json"):
         read_plan(tmp_path / "damaged.json")
     for change in ({"target": plan.moves[1].target}, {"tenant": "other"}, {"empties": ""}):
         moved = msgspec.structs.replace(plan.moves[0], **change)
