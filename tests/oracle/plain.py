@@ -231,14 +231,13 @@ class PlainAllocator:
     def _sums(self, machines: Sequence[SimpleNamespace]) -> dict[str, Any]:
         ready = [m for m in machines if m.state == READY]
         resources, bands = range(len(self.zone.resources)), range(len(self.zone.bands))
-        lowest = bands[-1]
         return {
             "capacity": [sum(m.capacity[r] for m in machines) for r in resources],
-            "used": [sum(m.capacity[r] - m.free[lowest][r] for m in machines) for r in resources],
+            "used": [[sum(m.capacity[r] - m.free[b][r] for m in machines) for r in resources] for b in bands],
             "free": [[sum(m.free[b][r] for m in ready) for r in resources] for b in bands],
             "machines": len(machines),
             "vms": sum(m.vms for m in machines),
-            "empty": sum(m.vms == 0 for m in ready),
+            "empty": [sum(m.free[b] == m.capacity for m in ready) for b in bands],
         }
 
     # --------------------------------------------------------------------------------------------- deciding

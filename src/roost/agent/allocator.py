@@ -414,7 +414,7 @@ class Allocator:
     def usage(self) -> Usage:
         """How full the zone is."""
         machines, clusters = self.view.machines, self.view.clusters
-        used = int(clusters["used"][:, 0].sum())
+        used = int(clusters["used"][:, -1, 0].sum())
         busy = machines["vms"] > 0
         return Usage(
             machines=len(machines),

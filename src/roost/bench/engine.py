@@ -119,7 +119,7 @@ def _fill(
     cores = engine.view.clusters
     capacity = float(cores["capacity"][:, 0].sum())
     refused = 0
-    while (full := float(cores["used"][:, 0].sum()) / capacity) < UTILISATION and refused <= len(live.machines):
+    while (full := float(cores["used"][:, -1, 0].sum()) / capacity) < UTILISATION and refused <= len(live.machines):
         progress("filling", full / UTILISATION)
         for k in rng.choice(len(shapes), 2_000, p=popularity):
             machine = engine.assign(shapes[k]).machine

@@ -47,11 +47,12 @@ def _admitted(engine: Engine, shape: Shape, cluster: int, most: int) -> int:
     """How many of `most` VMs a cluster's own rules let in, by halving: fuller clusters let in no more than emptier."""
     row = engine.view.clusters[cluster : cluster + 1].copy()
     demand = shape.row["demand"][0][row[0]["generation"]].astype(np.int64)
-    used, vms = row[0]["used"].copy(), int(row[0]["vms"])
+    used, vms, mine = row[0]["used"].copy(), int(row[0]["vms"]), np.zeros((row[0]["used"].shape[0], 1), np.int64)
+    mine[shape.traits["priority"] :] = 1  # the bands to which the VM counts as used
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        row[0]["used"], row[0]["vms"] = used + (middle - 1) * demand, vms + middle - 1
+        row[0]["used"], row[0]["vms"] = used + (middle - 1) * mine * demand, vms + middle - 1
         if engine.kernel.cluster_failure(row[0], shape.record) < 0:
             low = middle
         else:

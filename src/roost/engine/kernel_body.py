@@ -101,27 +101,44 @@ def hold(machine, vm, sign):
 
 
 @njit(cache=True)
+def is_empty(machine, b):
+    """Whether nothing of a machine is used by band b or one above it."""
+    used = 0
+    for r in range(len(machine.capacity)):
+        used += machine.free[b][r] != machine.capacity[r]
+    return used == 0
+
+
+@njit(cache=True)
+def count_empty(machine, rack, cluster, first, step):
+    """Count a machine in (step 1) or out (step -1) wherever it is empty to a band, from the first one on."""
+    for b in range(first, len(machine.free)):
+        if not is_empty(machine, b):
+            return  # nor is it to a lower band, which sees no less of it used
+        rack.empty[b] += step
+        cluster.empty[b] += step
+
+
+@njit(cache=True)
 def put(machines, racks, clusters, links, journal, m, vm, sign):
     """Put a VM on machine m (sign 1) or take it off again (sign -1), in every sum that counts it."""
     machine, rack, cluster = machines[m], racks[machines[m].rack], clusters[machines[m].cluster]
-    bands, resources = len(machine.free), len(machine.capacity)
     ready = machine.state == READY
-    for r in range(resources):
-        amount = sign * vm.demand[machine.generation][r]
-        rack.used[r] += amount
-        cluster.used[r] += amount
-        if ready:
-            for b in range(vm.priority, bands):
+    if ready:
+        count_empty(machine, rack, cluster, vm.priority, -1)
+    for b in range(vm.priority, len(machine.free)):
+        for r in range(len(machine.capacity)):
+            amount = sign * vm.demand[machine.generation][r]
+            rack.used[b][r] += amount
+            cluster.used[b][r] += amount
+            if ready:
                 rack.free[b][r] -= amount
                 cluster.free[b][r] -= amount
-    was_empty = machine.vms == 0
     hold(machine, vm, sign)
     rack.vms += sign
     cluster.vms += sign
-    if ready and was_empty != (machine.vms == 0):
-        step = 1 if machine.vms == 0 else -1
-        rack.empty += step
-        cluster.empty += step
+    if ready:
+        count_empty(machine, rack, cluster, vm.priority, 1)
     touch(machines, links, journal, m)
 
 
@@ -153,22 +170,20 @@ def dismiss(machines, m, vm):
 def adopt(machines, racks, clusters, links, journal, m, fresh):
     """Let machine m hold what a fresher row of it holds, and be as that says it is, in every sum that counts it."""
     machine, rack, cluster = machines[m], racks[machines[m].rack], clusters[machines[m].cluster]
-    lowest = len(machine.free) - 1
     was, now = np.int64(machine.state == READY), np.int64(fresh.state == READY)
-    for r in range(len(machine.capacity)):
-        more = machine.free[lowest][r] - fresh.free[lowest][r]
-        rack.used[r] += more
-        cluster.used[r] += more
-        for b in range(len(machine.free)):
+    count_empty(machine, rack, cluster, 0, -was)
+    for b in range(len(machine.free)):
+        for r in range(len(machine.capacity)):
+            more = machine.free[b][r] - fresh.free[b][r]
+            rack.used[b][r] += more
+            cluster.used[b][r] += more
             change = now * fresh.free[b][r] - was * machine.free[b][r]
             rack.free[b][r] += change
             cluster.free[b][r] += change
             machine.free[b][r] = fresh.free[b][r]
+    count_empty(machine, rack, cluster, 0, now)
     rack.vms += fresh.vms - machine.vms
     cluster.vms += fresh.vms - machine.vms
-    change = now * np.int64(fresh.vms == 0) - was * np.int64(machine.vms == 0)
-    rack.empty += change
-    cluster.empty += change
     for c in range(len(machine.classes)):
         machine.classes[c] = fresh.classes[c]
     machine.vms, machine.owner, machine.isolated = fresh.vms, fresh.owner, fresh.isolated
@@ -187,9 +202,7 @@ def set_state(machines, racks, clusters, links, journal, m, state):
             for r in range(len(machine.capacity)):
                 rack.free[b][r] += step * machine.free[b][r]
                 cluster.free[b][r] += step * machine.free[b][r]
-        if machine.vms == 0:
-            rack.empty += step
-            cluster.empty += step
+        count_empty(machine, rack, cluster, 0, step)
     machine.state = state
     touch(machines, links, journal, m)
 

@@ -65,17 +65,17 @@ def _padded(fields: list[Any]) -> np.dtype[np.void]:
 
 
 def rack_type(bands: int, resources: int) -> np.dtype[np.void]:
-    """One rack: sums over its machines. `free` counts ready machines only."""
+    """One rack: sums over its machines, as each band sees them. `free` and `empty` count ready machines only."""
     return _padded(
         [
             ("capacity", np.int64, (resources,)),
-            ("used", np.int64, (resources,)),
+            ("used", np.int64, (bands, resources)),  # by the band and those above it
             ("free", np.int64, (bands, resources)),
             ("cluster", np.int32),
             ("first", np.int32),  # its machines are rows first … first + machines - 1
             ("machines", np.int32),
             ("vms", np.int32),
-            ("empty", np.int32),  # ready machines without a VM
+            ("empty", np.int32, (bands,)),  # machines without a VM of the band or one above it
         ]
     )
 
@@ -85,14 +85,14 @@ def cluster_type(bands: int, resources: int, vm_types: int) -> np.dtype[np.void]
     return _padded(
         [
             ("capacity", np.int64, (resources,)),
-            ("used", np.int64, (resources,)),
+            ("used", np.int64, (bands, resources)),
             ("free", np.int64, (bands, resources)),
             ("first", np.int32),
             ("machines", np.int32),
             ("first_rack", np.int32),
             ("racks", np.int32),
             ("vms", np.int32),
-            ("empty", np.int32),
+            ("empty", np.int32, (bands,)),
             ("index", np.int32),
             ("datacenter", np.int16),
             ("generation", np.int8),

@@ -78,11 +78,13 @@ class MachineGroup(msgspec.Struct, frozen=True, kw_only=True):
 def sum_up(machines: NDArray[np.void], racks: NDArray[np.void], clusters: NDArray[np.void]) -> None:
     """Give racks and clusters the sums of their machines. Only ready machines count as free or empty."""
     ready = machines["state"] == MachineState.READY
+    capacity = machines["capacity"][:, None, :]
+    unused = (machines["free"] == capacity).all(axis=2)
     sums = {
-        "used": (machines["capacity"] - machines["free"][:, -1]).astype(np.int64),
+        "used": (capacity - machines["free"]).astype(np.int64),
         "free": np.where(ready[:, None, None], machines["free"], 0).astype(np.int64),
         "vms": machines["vms"],
-        "empty": (ready & (machines["vms"] == 0)).astype(np.int32),
+        "empty": (ready[:, None] & unused).astype(np.int32),
     }
     for field, values in sums.items():
         racks[field] = np.add.reduceat(values, racks["first"], axis=0)
@@ -149,7 +151,7 @@ class Zone:
         capacity = np.array([g.capacity for g in self.generations], np.int32).reshape(-1, amounts)
 
         self.racks = np.zeros(len(groups), rack_type(bands, amounts))
-        self.racks["cluster"], self.racks["machines"], self.racks["empty"] = cluster, sizes, sizes
+        self.racks["cluster"], self.racks["machines"], self.racks["empty"] = cluster, sizes, sizes[:, None]
         self.racks["first"] = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         self.racks["capacity"] = capacity[generation].astype(np.int64) * sizes[:, None]
         self.racks["free"] = self.racks["capacity"][:, None, :]

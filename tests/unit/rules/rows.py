@@ -44,7 +44,14 @@ def _use(
     """Capacity, and what each band sees as free when regular and spot VMs hold so much of it."""
     full = amounts(CAPACITY | (capacity or {}))
     seen = tuple(c - r for c, r in zip(full, amounts(regular), strict=True))
-    return {"capacity": full, "free": (seen, tuple(s - u for s, u in zip(seen, amounts(spot), strict=True)))}
+    left = (seen, tuple(s - u for s, u in zip(seen, amounts(spot), strict=True)))
+    return {"capacity": full, "free": left}
+
+
+def _used(room: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """The same with what each band and those above it use."""
+    used = tuple(tuple(c - f for c, f in zip(room["capacity"], band, strict=True)) for band in room["free"])
+    return room | {"used": used}
 
 
 def machine(
@@ -63,8 +70,8 @@ def rack(
     *, capacity: dict[str, int] | None = None, used: dict[str, int] | None = None, **fields: Any
 ) -> SimpleNamespace:
     """A rack of ten machines, as large as one of `CAPACITY`, empty unless regular VMs use some of it."""
-    defaults = {"machines": 10, "empty": 10, "used": amounts(used)}
-    return _row("rack", **(defaults | _use(capacity, used, None) | fields))
+    defaults = {"machines": 10, "empty": (10,) * BANDS}
+    return _row("rack", **(defaults | _used(_use(capacity, used, None)) | fields))
 
 
 def cluster(
@@ -75,9 +82,8 @@ def cluster(
     **fields: Any,
 ) -> SimpleNamespace:
     """A cluster that takes every type, as large as one machine of `CAPACITY`."""
-    used = tuple(r + s for r, s in zip(amounts(regular), amounts(spot), strict=True))
-    defaults = {"machines": 10, "empty": 10, "used": used, "supports": (1,) * TYPES}
-    return _row("cluster", **(defaults | _use(capacity, regular, spot) | fields))
+    defaults = {"machines": 10, "empty": (10,) * BANDS, "supports": (1,) * TYPES}
+    return _row("cluster", **(defaults | _used(_use(capacity, regular, spot)) | fields))
 
 
 def vm(*, demand: dict[str, int] | Sequence[dict[str, int]] | None = None, **fields: Any) -> SimpleNamespace:
@@ -168,8 +174,7 @@ def _rooms(draw: st.DrawFn) -> dict[str, tuple[Any, ...]]:
     for _ in range(BANDS):
         above = tuple(draw(st.integers(0, c)) for c in above)
         free.append(above)
-    used = tuple(c - f for c, f in zip(capacity, above, strict=True))
-    return {"capacity": capacity, "free": tuple(free), "used": used}
+    return _used({"capacity": capacity, "free": tuple(free)})
 
 
 @st.composite
@@ -195,7 +200,7 @@ def machines(draw: st.DrawFn) -> SimpleNamespace:
 def racks(draw: st.DrawFn) -> SimpleNamespace:
     """Any rack, one without machines included."""
     count = draw(st.integers(0, 40))
-    return _row("rack", machines=count, empty=draw(st.integers(0, count)), **draw(_rooms()))
+    return _row("rack", machines=count, empty=draw(_each(BANDS, st.integers(0, count))), **draw(_rooms()))
 
 
 @st.composite

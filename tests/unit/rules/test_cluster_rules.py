@@ -38,9 +38,11 @@ def test_a_cluster_may_reach_its_limit_but_not_pass_it() -> None:
     assert not allows(below_limit, half_used, vm(demand={"cores": 48}))
 
 
-def test_spot_vms_count_towards_the_limit() -> None:
+def test_spot_vms_count_towards_the_limit_of_spot_vms_only() -> None:
     full_of_spot = cluster(capacity={"cores": 100}, regular={"cores": 50}, spot={"cores": 47})
-    assert not allows(below_limit, full_of_spot, vm(demand={"cores": 1}, priority=REGULAR))
+    assert allows(below_limit, full_of_spot, vm(demand={"cores": 47}, priority=REGULAR))
+    assert not allows(below_limit, full_of_spot, vm(demand={"cores": 48}, priority=REGULAR))
+    assert not allows(below_limit, full_of_spot, vm(demand={"cores": 1}, priority=SPOT))
 
 
 def test_the_limit_and_the_resource_it_is_on_are_the_policys() -> None:

@@ -72,7 +72,16 @@ def test_machines_less_likely_to_fail_come_first() -> None:
 
 
 def test_machines_in_use_come_first() -> None:
-    assert [score(non_empty, machine(vms=n), vm()) for n in (0, 1, 9)] == [1.0, 0.0, 0.0]
+    assert score(non_empty, machine(), vm()) == 1.0
+    assert score(non_empty, machine(regular={"cores": 1}), vm()) == 0.0
+
+
+def test_a_machine_that_runs_only_what_gives_way_is_empty() -> None:
+    spot_only = machine(spot={"cores": 1})
+    assert [score(non_empty, spot_only, vm(priority=band)) for band in (REGULAR, SPOT)] == [1.0, 0.0]
+    small = {"cores": 1}
+    wholes = [score(keep_whole_machines_free, spot_only, vm(demand=small, priority=band)) for band in (REGULAR, SPOT)]
+    assert wholes == [1.0, 0.0]
 
 
 def test_a_vm_that_fills_the_machine_is_the_best_fit() -> None:
@@ -170,7 +179,8 @@ def test_machines_with_fewer_vms_come_first_and_many_are_alike() -> None:
 def test_a_vm_without_local_storage_prefers_machines_with_none_or_little_unused() -> None:
     assert score(storage_match, machine(capacity={"ssd": 0}), vm(demand={"cores": 1})) == 0.0
     assert score(storage_match, machine(regular={"ssd": 400}), vm(demand={"cores": 1})) == 0.0
-    assert score(storage_match, machine(regular={"ssd": 200}, spot={"ssd": 100}), vm(demand={"cores": 1})) == 0.25
+    shared = machine(regular={"ssd": 200}, spot={"ssd": 100})
+    assert [score(storage_match, shared, vm(demand={"cores": 1}, priority=b)) for b in (REGULAR, SPOT)] == [0.5, 0.25]
     assert score(storage_match, machine(), vm(demand={"cores": 1})) == 1.0
 
 
@@ -228,10 +238,10 @@ def test_a_rack_without_the_resource_comes_last() -> None:
 
 
 def test_racks_with_more_empty_machines_come_first() -> None:
-    scores = [score(rack_with_empty_machines, rack(machines=4, empty=n), vm()) for n in (4, 3, 0)]
+    scores = [score(rack_with_empty_machines, rack(machines=4, empty=(n, 0)), vm()) for n in (4, 3, 0)]
     assert scores == [0.0, 0.25, 1.0]
 
 
 def test_a_rack_without_machines_comes_last() -> None:
-    assert score(rack_with_empty_machines, rack(machines=0, empty=0), vm()) == 1.0
-    assert score(rack_with_empty_machines, rack(machines=1, empty=1), vm()) == 0.0
+    assert score(rack_with_empty_machines, rack(machines=0, empty=(0, 0)), vm()) == 1.0
+    assert score(rack_with_empty_machines, rack(machines=1, empty=(1, 1)), vm()) == 0.0

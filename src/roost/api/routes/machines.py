@@ -262,9 +262,9 @@ def _cluster(allocator: Allocator, c: int) -> ClusterView:
         racks=int(row["racks"]),
         machines=int(row["machines"]),
         ready=ready,
-        empty=int(row["empty"]),
+        empty=int(row["empty"][-1]),
         vms=int(row["vms"]),
-        utilisation=round(float(row["used"][0] / max(1, row["capacity"][0])), 6),
+        utilisation=round(float(row["used"][-1][0] / max(1, row["capacity"][0])), 6),
         quarantined=bool(row["quarantined"]),
     )
 
