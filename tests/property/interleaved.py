@@ -119,13 +119,14 @@ class Company:
     def _request(self, number: int) -> Request:
         draw = self.draw
         size = draw.choice([1, 1, 2, 3, 5])
-        vm = VM(draw.choice(TYPES), priority=draw.choice(["", "", "spot"]), isolated=draw.random() < 0.15)
+        band, isolated = draw.choice(["", "", "spot"]), draw.random() < 0.15
+        vm = VM(draw.choice(TYPES), priority=band, isolated=isolated, requeue=draw.random() < 0.3)
         if self.tenants and draw.random() < 0.25:  # scale out, perhaps while another agent does the same
             return Request(draw.choice(self.tenants), (vm,) * size)
         self.tenants.append(f"tenant {number}")
         limits = None
         if size > 1 and draw.random() < 0.5:
-            limits = Constraints(min_fault_domains=2, max_per_machine=1)
+            limits = Constraints(min_fault_domains=2, max_per_machine=1, evict_together=draw.random() < 0.3)
         named = [msgspec.structs.replace(vm, name=f"mine {number % 7}")] if draw.random() < 0.1 else []
         return Request(self.tenants[-1], (*named, *(vm,) * size), limits)
 
@@ -170,6 +171,26 @@ class Company:
             assert done == (ticket.answer.status == "done"), (ticket, decided)
             if decided is not None and isinstance(ticket.operation, PlaceVMs) and done:
                 assert [p.machine for p in ticket.answer.placements] == [p.machine for p in decided.placed]
+        self.check_evictions()
+
+    def check_evictions(self) -> int:
+        """Nobody gave way but to something of a higher priority that was committed; returns how many did."""
+        evicted = 0
+        band = {"": 0} | {name: i for i, name in enumerate(self.zone.bands)}
+        for row in self.store.changes(0).rows:
+            for entry in row.entries:
+                if entry.eviction is None:
+                    continue
+                decided = self.store.decided(entry.key)
+                assert decided is not None
+                assert decided.outcome == "committed"
+                stayed = {vm.vm for vm in entry.placed}
+                gone = [vm for vm in entry.released if vm.vm not in stayed]
+                evicted += len(gone)
+                highest = min(band[vm.spec.priority] for vm in decided.placed)
+                assert all(band[vm.spec.priority] > highest for vm in gone)
+                assert {vm.vm for vm in gone} <= {victim.vm.vm for victim in decided.record.victims}
+        return evicted
 
     def check_explanations(self) -> int:
         """Each explanation given at the time is the one that the store gives now; returns how many there were."""
@@ -178,7 +199,10 @@ class Company:
             decided = self.store.decided(key)
             if decided is None or decided.record.retries != retries:
                 continue  # that try was lost; a later one stands
-            assert recall(self.store, key, lambda _: self.policy).explanation == then
+            now = recall(self.store, key, lambda _: self.policy).explanation
+            if not then.remedies:  # it was asked for when the copy had changed, too late to try any
+                now = now.with_remedies(())
+            assert now == then
             checked += 1
         return checked
 

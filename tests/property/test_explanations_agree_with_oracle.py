@@ -182,12 +182,12 @@ def fits_in_sum(world: World, request: Request, vm: int, checked: Checked) -> bo
     for i, machine in zip(trial.order, trial.machines, strict=False):
         world.oracle.place(f"earlier {i}", request.vms[i], request.tenant, machine)
     wish = Wish(request.vms[vm], request.tenant)
-    answer = world.oracle.answer(wish, range(len(world.zone.clusters)), ignored=("has_room", "evicts_nobody"))
+    answer = world.oracle.answer(wish, range(len(world.zone.clusters)), ignored=("has_room",))
     for i, _ in zip(trial.order, trial.machines, strict=False):
         world.oracle.remove(f"earlier {i}")
     rows = [answer.rows.machines[m] for m in answer.valid]
     return bool(rows) and all(
-        sum(row.free[-1][r] for row in rows) >= max(answer.vm.demand[row.generation][r] for row in rows)
+        sum(row.free[answer.vm.priority][r] for row in rows) >= max(answer.vm.demand[row.generation][r] for row in rows)
         for r in range(len(world.zone.resources))
     )
 

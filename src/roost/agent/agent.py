@@ -25,6 +25,7 @@ from roost.agent.allocator import Allocator
 from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.courier import Courier, Delivery, Group
 from roost.agent.decision import Decision
+from roost.agent.evicting import MustWait
 from roost.agent.moving import held_for, moving, refused
 from roost.agent.operation import (
     AddMachines,
@@ -256,6 +257,9 @@ class Agent:
         replica.ahead[number] = RoundAhead()
         try:
             return ticket, self._decide(ticket, number, 0)
+        except MustWait:
+            self._answer(ticket, "conflicts", "what would have to give way is on its way to somewhere")
+            return ticket, None
         except RoostError as error:
             self._answer(ticket, "invalid", error=error)
             return ticket, None
@@ -349,6 +353,9 @@ class Agent:
                 continue
             try:
                 proposal = self._decide(ticket, number, len(tickets))
+            except MustWait:
+                self._held.append(ticket)
+                continue
             except RoostError as error:
                 if ticket.asked:
                     self._answer(ticket, "invalid", error=error)
@@ -361,12 +368,14 @@ class Agent:
             self._busy.add(_tenant_of(ticket.operation))
             if isinstance(proposal, store.Place):
                 vms += len(proposal.placed)
+                ahead.plain &= not proposal.victims
             elif not isinstance(proposal, store.Decline | store.Ask):
                 ahead.plain = False
         if not tickets:
             del replica.ahead[number]
             return False
         placed = tuple((p.tenant, p.placed) if isinstance(p, store.Place) else ("", ()) for p in proposals)
+        victims = {i: p.victims for i, p in enumerate(proposals) if isinstance(p, store.Place) and p.victims}
         self.counters.rounds += 1
         self._rounds[number] = tickets
         seen = Round(
@@ -377,6 +386,7 @@ class Agent:
             ahead=beyond,
             adopted=adopted,
             placed=placed,
+            victims=victims,
         )
         self.courier.send(Group(seen, proposals, self.recheck, self.settings.strict))
         return True
@@ -436,7 +446,8 @@ class Agent:
             raise UnknownName("tenant", "tenant with VMs", request.tenant, replica.allocator.tenants)
         if operation.generation is not None:
             _check_generation(f"tenant {request.tenant}", operation.generation, stamp)
-        decision = ticket.decision = replica.place(request, round_, position, top)
+        at = self._now()
+        decision = ticket.decision = replica.place(request, round_, position, top, at)
         ticket.decided = self._clock()
         if self.shadow is not None and top == 1 and not ticket.dry:  # what avoids conflicts is no policy's choice
             self.shadow.look(decision)
@@ -447,7 +458,7 @@ class Agent:
             agent=self.name,
             round=round_,
             position=position,
-            at=self._now(),
+            at=at,
             by=ticket.by,
             policy=arm.recorded,
             retries=ticket.retries,
@@ -460,6 +471,7 @@ class Agent:
             order=() if len(order) == 1 or order == tuple(range(len(order))) else order,
             found=() if decision.ok else tuple([names[m] for m in trial.machines]),
             refused=trial.refused,
+            victims=replica.victims(round_, position) if decision.victims else (),
             lots=int(arm.engine.rng[0]),
             avoiding=top != 1,
         )
@@ -478,6 +490,8 @@ class Agent:
             constraints=decision.constraints,
             stamp=stamp,
             placed=placed,
+            victims=record.victims,
+            grace=arm.policy.rules.evictions.grace,
             seen=seen,
         )
 

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from roost.agent.decision import Decision
+from roost.agent.evicting import MustWait, choose_victims, never
 from roost.agent.gang import Trial, place_gang
 from roost.agent.order import placing_order
 from roost.agent.rehearsal import Rehearsal, try_out
@@ -28,6 +29,7 @@ from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request, hold_of
 from roost.model.rows import MachineState
 from roost.model.zone import Zone
+from roost.store.contract import OCCUPIED
 
 UNNAMED = {""}  # the names of VMs that are to be given one
 
@@ -40,6 +42,7 @@ class RunningVM(msgspec.Struct, frozen=True, gc=False):
     tenant: str
     machine: int
     shape: Shape
+    since: float = 0.0  # when it was first placed, in seconds since 1970; 0: nobody knows
 
 
 class Tenant(msgspec.Struct, eq=False):
@@ -108,6 +111,7 @@ class Allocator:
     ) -> None:
         self.zone, self._limits, self._clock, self._seed = zone, limits, clock, seed
         self.vms: dict[str, RunningVM] = {}
+        self._lower: dict[int, dict[str, RunningVM]] = {}  # by machine: VMs below the highest band, by name
         self.tenants: dict[str, Tenant] = {}
         self.numbers = TenantNumbers()
         main = policy.main if isinstance(policy, PolicySplit) else policy
@@ -155,10 +159,23 @@ class Allocator:
 
     # ------------------------------------------------------------------------------------------- placing
 
-    def allocate(self, request: Request, top: int = 1) -> Decision:
+    def allocate(self, request: Request, top: int = 1, at: float = 0.0) -> Decision:
         """Place all VMs of a request, or none. A request that makes no sense raises; one that does not fit does not.
 
-        `top` > 1 draws each machine among that many of the best, not among the very best only.
+        `top` > 1 draws each machine among that many of the best, not among the very best only; `at`: what time it is,
+        in seconds since 1970. VMs of lower priority that have to give way are released.
+        """
+        decision = self.decide(request, top, at)
+        for victim in decision.victims:
+            self.strike(victim)
+        return decision
+
+    def decide(
+        self, request: Request, top: int = 1, at: float = 0.0, fixed: Callable[[RunningVM], bool] = never
+    ) -> Decision:
+        """The same, but those that give way stay in the books: they are only taken off their machines' rows.
+
+        What is `fixed` cannot give way; raises MustWait, and changes nothing, if it would have to.
         """
         tenant = self._tenant_of(request)
         names, numbers = self._name_vms(request, tenant)
@@ -171,6 +188,7 @@ class Allocator:
         trial = place_gang(arm.engine, shapes, order, tenant.constraints, self._homes(tenant), top)
         if trial.failed_vm is not None:
             return self._decision(request, tenant, trial, (), before, arm)
+        victims = self._make_way(trial, before, arm, at, fixed) if self.view.overfilled() else ()
         self.tenants.setdefault(request.tenant, tenant)
         tenant.created = numbers
         vms, books, own, machine_names = request.vms, self.vms, tenant.vms, self.zone.machine_names
@@ -179,9 +197,35 @@ class Allocator:
             vm, name = vms[i], names[i]
             if vm.isolated:
                 self.numbers.give(request.tenant)
-            books[name] = own[name] = RunningVM(name, vm, request.tenant, machine, shapes[i])
+            running = books[name] = own[name] = RunningVM(name, vm, request.tenant, machine, shapes[i], at)
+            if shapes[i].traits["priority"]:
+                self._note_lower(running)
             by_vm[i] = Placement(name, vm.type, machine_names[machine])
-        return self._decision(request, tenant, trial, tuple(by_vm), before, arm)  # type: ignore[arg-type]  # all are there
+        return self._decision(request, tenant, trial, tuple(by_vm), before, arm, victims)  # type: ignore[arg-type]
+
+    def _make_way(
+        self, trial: Trial, before: int, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
+    ) -> tuple[RunningVM, ...]:
+        """Take VMs of lower priority off the machines that a trial has overfilled."""
+        bands: dict[int, int] = {}
+        for i, machine in zip(trial.order, trial.machines, strict=True):
+            band = trial.shapes[i].traits["priority"]
+            bands[machine] = min(band, bands.get(machine, band))
+        try:
+            victims = choose_victims(self, bands, bands, arm.policy.rules.evictions, at, fixed)
+        except MustWait:
+            self.view.rewind(before)
+            raise
+        for victim in victims:
+            self.view.remove(victim.machine, victim.shape)
+        return victims
+
+    def giving_way(self, machine: int) -> Iterable[RunningVM]:
+        """The VMs of a machine that are below the highest band."""
+        return self._lower.get(machine, {}).values()
+
+    def _note_lower(self, running: RunningVM) -> None:
+        self._lower.setdefault(running.machine, {})[running.name] = running
 
     def shapes_of(self, request: Request, arm: Arm) -> tuple[Shape, ...]:
         """What each VM of a request asks for; mostly they are one and the same VM."""
@@ -196,10 +240,12 @@ class Allocator:
             last = vm
         return tuple(found)
 
-    def recall(self, request: Request, trial: Trial, placements: tuple[Placement, ...]) -> Decision:
+    def recall(
+        self, request: Request, trial: Trial, placements: tuple[Placement, ...], victims: tuple[RunningVM, ...]
+    ) -> Decision:
         """A decision that was made on a zone in this very state, elsewhere or earlier, to be explained."""
         arm = self.arm_of(request.tenant)
-        return self._decision(request, self._tenant_of(request), trial, placements, self.view.revision, arm)
+        return self._decision(request, self._tenant_of(request), trial, placements, self.view.revision, arm, victims)
 
     def shape(self, vm: VM, tenant: str, where: str = "vm") -> Shape:
         """What a VM of a tenant asks for. Names that the zone does not know are refused."""
@@ -210,10 +256,17 @@ class Allocator:
         return self.shapes.of_running(vm, self.numbers[tenant] if vm.isolated else 0)
 
     def _decision(
-        self, request: Request, tenant: Tenant, trial: Trial, placements: tuple[Placement, ...], before: int, arm: Arm
+        self,
+        request: Request,
+        tenant: Tenant,
+        trial: Trial,
+        placements: tuple[Placement, ...],
+        before: int,
+        arm: Arm,
+        victims: tuple[RunningVM, ...] = (),
     ) -> Decision:
         after = int(self.view.journal[0])
-        return Decision(request, tenant.constraints, placements, trial, before, after, arm.engine, self)
+        return Decision(request, tenant.constraints, placements, trial, before, after, arm.engine, self, victims)
 
     def _tenant_of(self, request: Request) -> Tenant:
         """The tenant of a request, existing or new, or an error that says what is wrong with its constraints."""
@@ -269,6 +322,8 @@ class Allocator:
         """Write a VM into the books; the rows are another matter. Not `named`: another VM has its name for now."""
         if named:
             self.vms[running.name] = running
+        if running.shape.traits["priority"]:
+            self._note_lower(running)
         tenant = self.tenants.get(running.tenant)
         if tenant is None:
             tenant = self.tenants[running.tenant] = Tenant(UNCONSTRAINED)
@@ -279,6 +334,8 @@ class Allocator:
         name, tenant = running.name, self.tenants[running.tenant]
         if tenant.vms.get(name) is running:
             del tenant.vms[name]
+        if self._lower and (lower := self._lower.get(running.machine)) and lower.get(name) is running:
+            del lower[name]
         if heir is not None:
             self.enter(heir)
         elif self.vms.get(name) is running:
@@ -327,7 +384,11 @@ class Allocator:
             for each in off:
                 self.view.remove(each.machine, each.shape)
             arm.engine.desk.open(tenant.constraints, homes, 1)
-            return refusal(arm.engine, shape, machine)
+            if why := refusal(arm.engine, shape, machine):
+                return why
+            row = self.view.machines[machine]
+            room = row["free"][-1] >= shape.row["demand"][0][row["generation"]]
+            return None if room.all() else OCCUPIED
         finally:
             arm.engine.desk.close()
             self.view.rewind(before)
@@ -371,6 +432,9 @@ class Allocator:
     def explain_past(self, decision: Decision, vm: int | None) -> Explanation:
         subject = self._subject(decision.request, decision.constraints, decision.trial, vm)
         found = explain(decision.engine, self._past(decision), subject)
+        if decision.victims:
+            mine = [victim.name for victim in decision.victims if victim.machine == subject.chosen]
+            found = found.with_victims(mine)
         arm = self.arm_of(decision.request.tenant)
         if decision.ok or not self.view.unchanged_since(decision.after) or decision.engine is not arm.engine:
             return found

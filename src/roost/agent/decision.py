@@ -12,7 +12,7 @@ from roost.engine.selection import Engine
 from roost.model.request import Constraints, Placement, Request
 
 if TYPE_CHECKING:
-    from roost.agent.allocator import Allocator
+    from roost.agent.allocator import Allocator, RunningVM
 
 
 class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -26,6 +26,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
     after: int
     engine: Engine  # what decided: its rules are the ones to explain by
     allocator: Allocator
+    victims: tuple[RunningVM, ...] = ()  # what gives way
 
     @property
     def ok(self) -> bool:

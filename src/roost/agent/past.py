@@ -16,7 +16,7 @@ from roost.engine.ruleset import RulePolicy
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput
 from roost.model.request import Placement
-from roost.store.contract import Decided, Round, Store
+from roost.store.contract import Decided, Round, Store, Victim
 from roost.store.history import ledger_at
 
 _operation = msgspec.json.Decoder(Operation).decode
@@ -50,7 +50,8 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
         hits=record.hits,
         updated=record.updated,
     )
-    return allocator.recall(request, trial, _placements(decided))
+    victims = tuple(allocator.vms[victim.vm.vm] for victim in record.victims)
+    return allocator.recall(request, trial, _placements(decided), victims)
 
 
 def _placements(decided: Decided) -> tuple[Placement, ...]:
@@ -71,12 +72,14 @@ def _see_what_it_saw(store: Store, replica: Replica, seen: Round, position: int)
             earlier[number] = _round(store, seen.agent, number)
         tenant, placed = earlier[number].placed[place]
         _place(replica, tenant, placed)
+        _give_way(replica, earlier[number].victims.get(place, ()))
     allocator = replica.allocator
     for row in seen.adopted:
         machine = allocator.zone.machine_index[row.spec.name]
         replica.view.adopt(machine, rows_of(allocator.zone, [row], allocator.numbers))
-    for tenant, placed in seen.placed[:position]:
+    for i, (tenant, placed) in enumerate(seen.placed[:position]):
         _place(replica, tenant, placed)
+        _give_way(replica, seen.victims.get(i, ()))
 
 
 def _place(replica: Replica, tenant: str, placed: Iterable[Placed]) -> None:
@@ -84,4 +87,13 @@ def _place(replica: Replica, tenant: str, placed: Iterable[Placed]) -> None:
     for each in placed:
         machine, shape = allocator.zone.machine_index[each.machine], allocator.running_shape(each.spec, tenant)
         replica.view.place(machine, shape)
-        allocator.enter(RunningVM(each.vm, each.spec, tenant, machine, shape))
+        allocator.enter(RunningVM(each.vm, each.spec, tenant, machine, shape, each.since))
+
+
+def _give_way(replica: Replica, victims: Iterable[Victim]) -> None:
+    """Off their machines' rows, and in the books still, as the agent had them; unless the feed had taken them away."""
+    allocator = replica.allocator
+    for victim in victims:
+        running = allocator.vms.get(victim.vm.vm)
+        if running and running.machine == allocator.zone.machine_index[victim.vm.machine]:
+            replica.view.remove(running.machine, running.shape)

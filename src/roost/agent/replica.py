@@ -25,7 +25,7 @@ from roost.model.inventory import machine_specs, zone_of
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.zone import CONDITION
-from roost.store.contract import FeedRow
+from roost.store.contract import FeedRow, Victim
 from roost.store.ledger import Ledger, MachineRow
 
 
@@ -35,6 +35,7 @@ class Ahead(msgspec.Struct, eq=False, gc=False):
     tenant: str
     constraints: Constraints
     vms: tuple[RunningVM, ...]
+    victims: tuple[RunningVM, ...]
     created: int  # what the tenant's counter of names was
     versions: Mapping[str, int] | None = None  # of its machines, once it is committed
 
@@ -72,8 +73,11 @@ class Replica:
             allocator.tenants[name] = Tenant(tenant.constraints, stamp=tenant.stamp)
         books, tenants, index, shape = allocator.vms, allocator.tenants, zone.machine_index, allocator.running_shape
         for name, vm in ledger.vms.items():
-            running = RunningVM(name, vm.spec, vm.tenant, index[vm.machine], shape(vm.spec, vm.tenant))
-            books[name] = tenants[vm.tenant].vms[name] = running
+            running = RunningVM(name, vm.spec, vm.tenant, index[vm.machine], shape(vm.spec, vm.tenant), vm.since)
+            if vm.spec.priority:
+                allocator.enter(running)
+            else:  # as most are
+                books[name] = tenants[vm.tenant].vms[name] = running
         # By machine row: the version that the feed brought last, and the one learnt from a conflict.
         self.fed = np.array([row.version for row in rows], np.int64)
         self.adopted: dict[int, int] = {}
@@ -81,6 +85,9 @@ class Replica:
         # VMs of others whose names the agent has given to VMs ahead of the feed. When the feed gets there, they are
         # gone, or else the agent's own are refused.
         self.shadowed: dict[str, RunningVM] = {}
+        # VMs that give way to what was placed ahead of the feed: they are off the rows, and in the books until it says
+        # so, too.
+        self.leaving: dict[str, RunningVM] = {}
         self.registry = dict(ledger.registry)  # replaced, never changed, so that others see that it is another
         self.reshaped = False  # the zone has other machines by now: load it anew
 
@@ -95,15 +102,29 @@ class Replica:
 
     # ------------------------------------------------------------------------------------------- running ahead
 
-    def place(self, request: Request, round_: int, position: int, top: int = 1) -> Decision:
-        """Place a request here and now, ahead of the feed."""
+    def place(self, request: Request, round_: int, position: int, top: int = 1, at: float = 0.0) -> Decision:
+        """Place a request here and now, ahead of the feed; MustWait is raised if what would have to go is unclear."""
         books, known = self.allocator.vms, self.allocator.tenants.get(request.tenant)
         created = known.created if known else 0
-        decision = self.allocator.allocate(request, top)
+        decision = self.allocator.decide(request, top, at, self._unclear)
         if decision.ok:
             vms = tuple([books[placement.vm] for placement in decision.placements])
-            self.ahead[round_].placed[position] = Ahead(request.tenant, decision.constraints, vms, created)
+            ahead = Ahead(request.tenant, decision.constraints, vms, decision.victims, created)
+            self.ahead[round_].placed[position] = ahead
+            self.leaving.update((victim.name, victim) for victim in decision.victims)
         return decision
+
+    def _unclear(self, vm: RunningVM) -> bool:
+        """Whether the store may know a VM otherwise: it is leaving, its machine is, or it is not committed yet."""
+        if vm.name in self.leaving or vm.machine in self.adopted:
+            return True
+        return any(
+            vm in ahead.vms for each in self.ahead.values() if not each.settled for ahead in each.placed.values()
+        )
+
+    def victims(self, round_: int, position: int) -> tuple[Victim, ...]:
+        """What gives way to something that was placed ahead of the feed."""
+        return tuple(Victim(vm.tenant, self.running(vm)) for vm in self.ahead[round_].placed[position].victims)
 
     def placed(self, round_: int, position: int) -> tuple[Placed, ...]:
         """What was placed ahead of the feed, by name, in the order of the request's VMs."""
@@ -111,7 +132,7 @@ class Replica:
 
     def running(self, vm: RunningVM) -> Placed:
         """A VM as stores keep it."""
-        return Placed(vm.name, nameless(vm.vm), self.allocator.zone.machine_names[vm.machine])
+        return Placed(vm.name, nameless(vm.vm), self.allocator.zone.machine_names[vm.machine], vm.since)
 
     def take_back(self, round_: int, position: int) -> None:
         """Undo a placement that was not committed, exactly."""
@@ -119,6 +140,9 @@ class Replica:
         for vm in reversed(ahead.vms):
             self.view.remove(vm.machine, vm.shape)
             self.allocator.strike(vm, heir=self.shadowed.pop(vm.name, None))
+        for victim in ahead.victims:
+            if self.leaving.pop(victim.name, None):  # else the feed has taken it away meanwhile
+                self.view.place(victim.machine, victim.shape)
         if tenant := self.allocator.tenants.get(ahead.tenant):
             tenant.created = ahead.created
 
@@ -140,7 +164,7 @@ class Replica:
         index, view, numbers = self.allocator.zone.machine_index, self.view, self.allocator.numbers
         for row in rows:
             machine = index.get(row.spec.name)
-            if machine is None or self.seen(machine) >= row.version:
+            if machine is None or self.seen(machine) >= row.version or self._leaves(machine, round_):
                 continue
             view.adopt(machine, rows_of(self.allocator.zone, [row], numbers))
             for number, later in self.ahead.items():
@@ -150,6 +174,16 @@ class Replica:
                             if vm.machine == machine:
                                 view.place(machine, vm.shape)
             self.adopted[machine] = row.version
+
+    def _leaves(self, machine: int, round_: int) -> bool:
+        """Whether a VM of a machine gives way in a later round: whether a fresh row has it nobody can tell."""
+        return bool(self.leaving) and any(
+            victim.machine == machine and victim.name in self.leaving
+            for number, later in self.ahead.items()
+            if number > round_
+            for ahead in later.placed.values()
+            for victim in ahead.victims
+        )
 
     def beyond(self) -> tuple[tuple[int, int], ...]:
         """(round, position) of each placement that runs ahead of the feed."""
@@ -184,12 +218,14 @@ class Replica:
 
     def _caught_up(self, round_: int) -> None:
         """The feed has brought everything of a round."""
-        own = self.ahead.pop(round_)
-        if self.adopted:
-            index = self.allocator.zone.machine_index
-            for ahead in own.placed.values():
-                for name, version in (ahead.versions or {}).items():
-                    self._passed(index[name], version)
+        own, index, fed = self.ahead.pop(round_), self.allocator.zone.machine_index, self.fed
+        for ahead in own.placed.values():
+            for name, version in (ahead.versions or {}).items():
+                machine = index[name]
+                if version > fed[machine]:
+                    fed[machine] = version
+                if self.adopted:
+                    self._passed(machine, version)
 
     def _passed(self, machine: int, version: int) -> None:
         if self.adopted.get(machine, version + 1) <= version:
@@ -223,7 +259,9 @@ class Replica:
             running = self.shadowed.pop(placed.vm, None) or allocator.vms.get(placed.vm)
             if running is None or running.machine != index[placed.machine]:
                 raise InvariantBroken(f"the feed releases VM {placed.vm}, which is not on {placed.machine}")
-            if news[placed.machine]:
+            if self.leaving.get(placed.vm) is running:  # it is off the rows already
+                del self.leaving[placed.vm]
+            elif news[placed.machine]:
                 view.remove(running.machine, running.shape)
             allocator.strike(running)
         if known is not None and entry.placed:
@@ -234,7 +272,7 @@ class Replica:
                 machine, shape = index[name], allocator.running_shape(spec, entry.tenant)
                 if news[name]:
                     view.place(machine, shape)
-                self._enter(RunningVM(placed.vm, spec, entry.tenant, machine, shape))
+                self._enter(RunningVM(placed.vm, spec, entry.tenant, machine, shape, placed.since))
         for change in entry.conditions:
             if news[change.machine]:
                 self._set(index[change.machine], change.field, change.after)
@@ -265,8 +303,8 @@ class Replica:
     # --------------------------------------------------------------------------------------------- checking
 
     def check_invariants(self) -> None:
-        """Raise unless the rows are what the books add up to. Only while nothing is adopted."""
-        if not self.adopted:
+        """Raise unless the rows are what the books add up to. Only while nothing is adopted or on its way off."""
+        if not self.adopted and not self.leaving:
             self.allocator.check_invariants()
 
     def check_against(self, ledger: Ledger) -> None:
@@ -283,8 +321,8 @@ class Replica:
         allocator = self.allocator
         names = allocator.zone.machine_names
         found = []
-        mine = {vm.name: (vm.tenant, names[vm.machine], nameless(vm.vm)) for vm in allocator.vms.values()}
-        theirs = {name: (vm.tenant, vm.machine, vm.spec) for name, vm in ledger.vms.items()}
+        mine = {vm.name: (vm.tenant, names[vm.machine], nameless(vm.vm), vm.since) for vm in allocator.vms.values()}
+        theirs = {name: (vm.tenant, vm.machine, vm.spec, vm.since) for name, vm in ledger.vms.items()}
         for name in mine.keys() | theirs.keys():
             if mine.get(name) != theirs.get(name):
                 found.append(f"VM {name} is {mine.get(name)}, in the store {theirs.get(name)}")

@@ -746,7 +746,8 @@ def assign(
     below -1 the agent takes the one of that many best that it likes most. No valid machine is ever missed: clusters
     without one do not count towards the bound.
 
-    The machine is also left in `placing`, for a caller that is interrupted before it hears the answer.
+    The machine is also left in `placing`, for a caller that is interrupted before it hears the answer; beside it is
+    noted if VMs of lower priority have to give way there.
     Returns machine or -1, machines looked at, a rule's fault or 0, how many the draw was among, clusters found.
     """
     vm, chosen, heap = vm_row[0], scratch[CHOSEN], scratch[HEAP]
@@ -779,8 +780,11 @@ def assign(
     if m >= 0:
         put(machines, racks, clusters, links, journal, m, vm, ONE)
         placing[0] = m
+        for r in range(len(machines[m].capacity)):
+            if machines[m].free[len(machines[m].free) - 1][r] < 0:
+                placing[1] = 1
         if constrained:
-            seat(machines, racks, clusters, tenant, counts, homes, placing)
+            seat(machines, racks, clusters, tenant, counts, homes, placing[:1])
             tenant[0].remaining -= 1
     return m, updated, fault, ties, found
 

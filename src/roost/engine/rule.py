@@ -77,6 +77,7 @@ class Rule:
     traits: tuple[str, ...] = ()
     reason: str = ""
     recheck: bool = False
+    spares: bool = False  # it says no wherever a VM of lower priority would have to give way
     needs: tuple["Rule", ...] = ()
     detail: Callable[..., int] | None = None
     domain: Domain = "machine"
@@ -168,10 +169,14 @@ def validator(
     traits: tuple[str, ...] = (),
     scope: Literal["machine", "cluster"] = "machine",
     recheck: bool = False,
+    spares: bool = False,
     needs: tuple[Callable[..., Any], ...] = (),
     detail: Callable[..., int] | None = None,
 ) -> Callable[[Function], Function]:
-    """A hard rule. `detail(row, vm)` picks the word for the placeholder in `reason`; `recheck`: at commit, too."""
+    """A hard rule. `detail(row, vm)` picks the word for the placeholder in `reason`; `recheck`: at commit, too.
+
+    `spares`: it says no wherever a VM of lower priority would have to give way.
+    """
     return lambda function: _attach(
         function,
         kind="validator",
@@ -179,6 +184,7 @@ def validator(
         traits=traits,
         reason=reason,
         recheck=recheck,
+        spares=spares,
         needs=_rules(needs),
         detail=detail,
     )

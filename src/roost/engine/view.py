@@ -44,8 +44,9 @@ class View:
         self._history: deque[tuple[int, Change]] = deque()
         self._kept, self._attempting = history, False
         self._reach = 0  # the oldest revision that can still be rebuilt
-        # What the kernel has placed and nobody has noted yet: the machine, and the shape it was asked for.
-        self.placing = np.full(1, -1, np.int64)
+        # What the kernel has placed and nobody has noted yet: the machine, and the shape it was asked for. The second
+        # number is 1 once something was placed for which VMs of lower priority have to give way.
+        self.placing = np.array([-1, 0])
         self.placing_shape: Shape | None = None
 
     @property
@@ -176,6 +177,12 @@ class View:
         while self._history and self._history[-1][0] >= revision:
             self._apply(*self._history.pop()[1])
         self.keep()
+
+    def overfilled(self) -> bool:
+        """Whether something was placed, since this was last asked, for which others have to give way."""
+        over = bool(self.placing[1])
+        self.placing[1] = 0
+        return over
 
     def check_invariants(self, vms: Iterable[tuple[int, Shape]]) -> None:
         """Raise unless the rows are exactly what these VMs make of the zone, and nothing is over capacity."""
