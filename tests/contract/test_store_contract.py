@@ -1158,8 +1158,8 @@ def test_the_tables_themselves_refuse_a_machine_over_capacity(
     Nothing of the group is done then, not even what was right: somebody has to look.
     """
     store.commit([place("k1", "t", {"a": "m1"})], recheck)
+    monkeypatch.setattr("roost.store.settle._Desk._check_evicted", lambda *_: None)
     with unchanged(store), pytest.raises(InvariantBroken, match="the database refuses"):
-        monkeypatch.setattr("roost.store.settle._Desk._check_evicted", lambda *_: None)
         store.commit([place("k3", "u", {"x": "m2"}), bad], Agreeable())
     assert names(store.commit([place("k3", "u", {"x": "m2"})], recheck)) == ["committed"]
 
