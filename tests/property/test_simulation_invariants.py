@@ -159,8 +159,8 @@ def changes_of(proposal: Proposal) -> list[tuple[str, str, int]]:
         on = [] if proposal.held and not proposal.hold else [(proposal.machine, kind, 1)]
         return on if proposal.hold else [*on, off]
     if isinstance(proposal, Place):
-        off = [(victim.vm.machine, victim.vm.spec.type, -1) for victim in proposal.victims]
-        return off + [(each.machine, each.spec.type, 1) for each in proposal.placed]
+        gone = [(victim.vm.machine, victim.vm.spec.type, -1) for victim in proposal.victims]
+        return gone + [(each.machine, each.spec.type, 1) for each in proposal.placed]
     released = proposal.released if isinstance(proposal, Release) else ()
     return [(each.machine, each.spec.type, -1) for each in released]
 

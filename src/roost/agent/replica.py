@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
+from roost.agent import foresight as foresight_
 from roost.agent.allocator import Allocator, RunningVM, Tenant
 from roost.agent.decision import Decision
 from roost.engine.recheck import rows_of
@@ -89,6 +90,8 @@ class Replica:
         # so, too.
         self.leaving: dict[str, RunningVM] = {}
         self.registry = dict(ledger.registry)  # replaced, never changed, so that others see that it is another
+        if foresight := self.registry.get((foresight_.KIND, foresight_.NAME)):
+            self._foresee(foresight)
         self.reshaped = False  # the zone has other machines by now: load it anew
 
     def seen(self, machine: int) -> int:
@@ -246,6 +249,8 @@ class Replica:
             news_of = {(each.kind, each.name): each.after for each in entry.registered}
             merged = {**self.registry, **news_of}
             self.registry = {name: value for name, value in merged.items() if value is not None}
+            if (place := (foresight_.KIND, foresight_.NAME)) in news_of:
+                self._foresee(news_of[place])
         mine = own is not None and bool(entry.placed) and any(a.tenant == entry.tenant for a in own.placed.values())
         fed, adopted = self.fed, self.adopted
         news = {}
@@ -283,6 +288,9 @@ class Replica:
         if self.adopted:
             for name, version in entry.versions.items():
                 self._passed(index[name], version)
+
+    def _foresee(self, value: str | None) -> None:
+        self.view.foresee(*foresight_.tables_of(foresight_.decode(value), self.allocator.zone))
 
     def _enter(self, running: RunningVM) -> None:
         """Write somebody's VM into the books, under its name unless the agent has given that to a VM of its own."""

@@ -8,7 +8,7 @@ The generated part defines, from the rules of one policy in their order:
     recheck_failure(machine, vm)                     the first validator marked for re-check that says no, -1 for none
     rack_bits(rack, vm)                              buckets of the rack preferences, in their place in the key
     cluster_key(cluster, vm), cluster_failure(cluster, vm)
-    column_value(j, machine, vm, m, columns, slots)  derived column j
+    column_value(j, machine, cluster, vm, m, columns, slots)  derived column j
     tenant_failure(m, machine, tenant, counts, racks_at, clusters_at, datacenters_at, updates_at)
     TENANT_DOMAINS                                   the domain of each tenant rule, as below
 
@@ -230,12 +230,12 @@ def refresh_columns(c, machines, clusters, links, journal, vm, columns, column_s
         if seen < 0:
             first = clusters[c].first
             for m in range(first, first + clusters[c].machines):
-                columns[slot, m] = column_value(j, machines[m], vm, m, columns, slots)
+                columns[slot, m] = column_value(j, machines[m], clusters[c], vm, m, columns, slots)
             tally[1, j] += clusters[c].machines
         else:
             m = journal[1 + c]
             while m >= 0 and links[m].revision > seen:
-                columns[slot, m] = column_value(j, machines[m], vm, m, columns, slots)
+                columns[slot, m] = column_value(j, machines[m], clusters[c], vm, m, columns, slots)
                 tally[0, j] += 1
                 m = links[m].older
         column_seen[slot, c] = revision

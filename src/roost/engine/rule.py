@@ -82,6 +82,7 @@ class Rule:
     detail: Callable[..., int] | None = None
     domain: Domain = "machine"
     constraint: str = ""
+    of_cluster: bool = False  # a derived column that reads the machine's cluster, too
 
     @property
     def summary(self) -> str:
@@ -96,7 +97,7 @@ class Rule:
     @property
     def rows(self) -> int:
         """How many leading arguments are rows or derived values; the rest are parameters."""
-        return (1 if self.kind == "tenant" else 2) + len(self.needs)
+        return (1 if self.kind == "tenant" else 2) + self.of_cluster + len(self.needs)
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
@@ -208,10 +209,16 @@ def tenant_rule(*, domain: Domain, reason: str, constraint: str) -> Callable[[Fu
 
 
 def derived(
-    *, traits: tuple[str, ...] = (), needs: tuple[Callable[..., Any], ...] = ()
+    *, traits: tuple[str, ...] = (), needs: tuple[Callable[..., Any], ...] = (), of_cluster: bool = False
 ) -> Callable[[Function], Function]:
-    """A fact about a machine, kept per distinct value of its traits, updated only where machines changed."""
-    return lambda function: _attach(function, kind="derived", scope="machine", traits=traits, needs=_rules(needs))
+    """A fact about a machine, kept per distinct value of its traits, updated only where machines changed.
+
+    `of_cluster`: it reads the machine's cluster, too: what that is and what is foreseen for it, not what runs there,
+    which changes with every machine.
+    """
+    return lambda function: _attach(
+        function, kind="derived", scope="machine", traits=traits, needs=_rules(needs), of_cluster=of_cluster
+    )
 
 
 def _rules(functions: tuple[Callable[..., Any], ...]) -> tuple[Rule, ...]:

@@ -43,6 +43,7 @@ class View:
         # but none while an attempt is open that may have to be undone.
         self._history: deque[tuple[int, Change]] = deque()
         self._kept, self._attempting = history, False
+        self.outlooks = 0  # how often something else was foreseen: what was derived from that is outdated then
         self._reach = 0  # the oldest revision that can still be rebuilt
         # What the kernel has placed and nobody has noted yet: the machine, and the shape it was asked for. The second
         # number is 1 once something was placed for which VMs of lower priority have to give way.
@@ -80,6 +81,10 @@ class View:
         """Take a cluster out of use for new VMs, or back."""
         self._change("quarantine", cluster, quarantined)
 
+    def foresee(self, arrivals: NDArray[np.float32], ahead: NDArray[np.float32]) -> None:
+        """Expect VMs to come as often as this, and to fill machines like this; see `cluster_type`."""
+        self._change("foresight", -1, (arrivals, ahead))
+
     def adopt(self, machine: int, fresh: NDArray[np.void]) -> None:
         """Believe a fresher row (an array of one) about what a machine holds and how it is."""
         self._change("adopt", machine, fresh)
@@ -103,6 +108,13 @@ class View:
             self.clusters[row]["quarantined"] = value
             self.kernel.touch_cluster(self.journal, row)
             return what, row, old
+        if what == "foresight":
+            was = self.clusters["arrivals"][0].copy(), self.clusters["ahead"][0].copy()
+            self.clusters["arrivals"], self.clusters["ahead"] = value
+            for cluster in range(len(self.clusters)):
+                self.kernel.touch_cluster(self.journal, cluster)
+            self.outlooks += 1
+            return what, row, was
         if what == "adopt":
             before = self.machines[row : row + 1].copy()
             self.kernel.adopt(*self.rows, row, value[0])
@@ -189,7 +201,8 @@ class View:
         fresh = View(self.zone, self.kernel, history=0)
         for field in ("health", "failures", "versions_behind"):
             fresh.machines[field] = self.machines[field]
-        fresh.clusters["quarantined"] = self.clusters["quarantined"]
+        for field in ("quarantined", "arrivals", "ahead"):
+            fresh.clusters[field] = self.clusters[field]
         for i in np.flatnonzero(fresh.machines["state"] != self.machines["state"]):
             fresh.set_state(int(i), MachineState(int(self.machines[i]["state"])))
         for machine, shape in vms:
