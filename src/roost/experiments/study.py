@@ -99,6 +99,12 @@ def figure(rows: Sequence[Row], name: str, digits: int = 1, scale: float = 1.0) 
     return f"{found.mean:,.{digits}f}{margin}"
 
 
+def beyond_chance(rows: Sequence[Row], name: str) -> bool:
+    """Whether it is more than nothing, over the seeds; of one seed nobody knows."""
+    found = estimate(numbers(rows, name))
+    return found.mean - (found.margin or 0.0) > 0
+
+
 def distinct(rows: Sequence[Row], name: str) -> list[Any]:
     """The values of a column, each once, as they first come."""
     return list(dict.fromkeys(row[name] for row in rows if row.get(name) is not None))
