@@ -20,6 +20,7 @@ MODULES = {
     "protean-merge": "merging",
     "protean-table5": "buckets",
     "slides-online": "online",
+    "slides-waste": "waste",
 }
 
 
