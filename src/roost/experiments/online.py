@@ -211,15 +211,16 @@ def find(rows: Sequence[Row]) -> Findings:
         for nodes, leaving in settings
     )
     means = ", ".join(
-        f"{name} {mean(pick(rows, choice=name), 'probability'):.1%}" for name in (*SIMPLE, AWARE_OF_ANY, AWARE)
+        f"{mean(pick(rows, choice=name), 'probability'):.1%} ({name})" for name in (*SIMPLE, AWARE_OF_ANY, AWARE)
     )
     first, second = drawn.probability
     verdict = (
         f"the slides' 6/16 and 9/16 are {'' if reproduced else 'not '}reproduced, but as the number of nodes with room "
         f"on the average: the probability that there is one is {first} and {second}, "
         f"{'for the same choice' if first < second else 'for the other choice'}; over random states VM_b can be "
-        f"deployed with these mean probabilities: {means}; a choice that is aware of departures, though not of VM_b, "
-        f"is {'' if best else 'not '}better than both fits, beyond chance, in every setting"
+        f"deployed with a mean probability of {means}; the last cannot be beaten, and a choice that is aware of "
+        f"departures, though not of VM_b, is {'' if best else 'not '}better than both fits, beyond chance, in every "
+        "setting"
     )
     return Findings(reproduced and best, verdict, [_example(drawn, exact), *_general(rows, settings)], REMARKS)
 
@@ -297,9 +298,9 @@ def draw(rows: Sequence[Row]) -> Figure:
                 panel.plot(leaving, values, color=PALETTE[i], linestyle=DASHES[i], marker="o", label=name)
             panel.set_xlabel("probability that a VM leaves")
         panels[column].set_title(f"{nodes} nodes")
-    panels[0].set_ylabel("probability for VM_b, points lost")
+    panels[0].set_ylabel("probability for VM_b, against\nonline-aware, points")
     panels[len(sizes)].set_ylabel("states with the best choice, %")
-    panels[0].legend()
+    panels[len(sizes) - 1].legend(loc="lower right")  # where all choices come to the same
     return shown
 
 

@@ -1,7 +1,7 @@
 """A study: a question that a document answered with a table or a figure, asked again with Roost.
 
-cells ──▶ perform each, on all cores ──▶ rows (tidy data) ──▶ tables with the paper's values beside ours, a plot,
-                                                              and a line: does the shape hold?
+cells ──▶ perform each, on all cores ──▶ rows (tidy data) ──▶ tables with the published values beside ours, a
+                                                              plot, and a line: does the shape hold?
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Table:
 class Findings:
     """What a study found."""
 
-    holds: bool  # the shape of the paper's result
+    holds: bool  # the shape of the published result
     verdict: str  # in a line
     tables: Sequence[Table]
     remarks: Sequence[str] = ()  # what one should know to read them
