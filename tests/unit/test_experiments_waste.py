@@ -37,12 +37,18 @@ def test_shipped_policies_are_taken_as_they_are() -> None:
     assert [waste.policy_of(name).name for name in waste.SHIPPED] == ["default", "dense"]
 
 
+def test_the_default_policy_is_tried_without_buckets_of_best_fit() -> None:
+    own = {each.rule.name: each.buckets for each in waste.policy_of(waste.UNBUCKETED).rules.preferences}
+    default = {each.rule.name: each.buckets for each in Policy.default().rules.preferences}
+    assert own == default | {"best_fit": None}
+
+
 def rows(zone: str, **levels: float) -> list[Row]:
     """Three seeds of each policy at such a level of waste; a baseline that is not named wastes a half."""
     usual = {"default": 0.2, **dict.fromkeys(waste.BASELINES, 0.5)} | {
         k.replace("_", " "): v for k, v in levels.items()
     }
-    common = {"zone": zone, "in_use": 0.8, "utilisation": 0.7, "fulfilment": 1.0}
+    common: Row = {"zone": zone, "in_use": 0.8, "utilisation": 0.7, "fulfilment": 1.0}
     return [
         {
             **common,
@@ -66,17 +72,21 @@ def test_a_saving_is_a_share_of_what_the_baseline_wastes() -> None:
     found = waste.find(rows("even", random=0.4))
     assert saved_by_default(found)[2].startswith("50.0")
     assert saved_by_default(found)[3].startswith("60.0")
-    assert "60 ± 0 % less than worst fit" in found.verdict
+    assert "50 ± 0 % (random), 60 ± 0 % (worst fit)" in found.verdict
 
 
 def test_forty_per_cent_are_asked_for_only_where_all_resources_are_scarce() -> None:
     assert waste.find(rows("even")).holds
-    assert not waste.find(rows("even", random=0.25)).holds
+    found = waste.find(rows("even", random=0.25))
+    assert not found.holds
+    assert "missed where cores and memory run out together: 40% less than random" in found.verdict
     assert waste.find(rows("synthetic", random=0.25)).holds
 
 
 def test_best_fit_over_several_resources_has_to_beat_best_fit_on_cores_where_both_are_scarce() -> None:
-    assert not waste.find(rows("even", best_fit_on_cores=0.2)).holds
+    found = waste.find(rows("even", best_fit_on_cores=0.2))
+    assert not found.holds
+    assert "less waste than best fit on cores, beyond chance" in found.verdict
     assert waste.find(rows("synthetic", best_fit_on_cores=0.2)).holds
 
 

@@ -6,7 +6,7 @@ mean over all resources of the zone. The slides say neither how they measured it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -49,7 +49,8 @@ INSTEAD = {
     "random": "[]",
     "worst fit": "[emptiest]",
 }
-OURS, ONE_RESOURCE, SIMPLE = (*SHIPPED, "best fit"), "best fit on cores", ("random", "worst fit")
+UNBUCKETED = "default unbucketed"  # best fit tells all machines apart, and not only three kinds
+OURS, ONE_RESOURCE, SIMPLE = (*SHIPPED, UNBUCKETED, "best fit"), "best fit on cores", ("random", "worst fit")
 BASELINES = (*SIMPLE, ONE_RESOURCE)
 EVEN, UNEVEN = "even", "synthetic"
 ZONES = {EVEN: "cores and memory run out together", UNEVEN: "cores run out first"}
@@ -63,7 +64,7 @@ def cells(quick: bool) -> list[Cell]:
     if quick:  # a kernel is compiled for each policy and zone
         zones, policies = [UNEVEN], ["default", "random"]
     else:
-        zones, policies = [*ZONES], [*SHIPPED, *INSTEAD]
+        zones, policies = [*ZONES], [*SHIPPED, UNBUCKETED, *INSTEAD]
     return [
         Cell(
             f"{zone}-{policy.replace(' ', '-')}-seed{seed}",
@@ -112,6 +113,8 @@ def policy_of(name: str) -> Policy:
     """A shipped policy, or the default one with another way to choose among the machines of a cluster."""
     if name in SHIPPED:
         return find_policy(name)
+    if name == UNBUCKETED:
+        return changed("default", r"\{rule: best_fit, buckets: 3\}", "best_fit")
     return changed(
         "default", r"(?s)  preferences:\n    - \{rule: healthy.*?\n(?=\n)", f"  preferences: {INSTEAD[name]}\n"
     )
@@ -152,31 +155,32 @@ def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
 
 def find(rows: Sequence[Row]) -> Findings:
     """How much less is wasted than with each baseline."""
-    tables, verdicts, held = [], [], []
+    tables, verdicts, missed = [], [], []
     for zone in distinct(rows, "zone"):
         own = pick(rows, zone=zone)
         saved = {base: saving(own, "default", base) for base in _performed(own, BASELINES)}
-        against = ", ".join(f"{figure(each, 'waste', 0, 100)} % less than {base}" for base, each in saved.items())
+        against = ", ".join(f"{figure(each, 'waste', 0, 100)} % ({base})" for base, each in saved.items())
+        missed += [f"where {ZONES[zone]}: {each}" for each in _missed(zone, saved)]
         verdicts.append(
             f"where {ZONES[zone]} the default policy wastes {mean(pick(own, policy='default'), 'waste'):.1%} of the "
-            f"machines in use, {against}"
+            f"machines in use; of a baseline's waste it saves {against}"
         )
-        held.append(_holds(zone, saved))
         tables += [_levels(zone, own), _savings(zone, own)]
-    return Findings(all(held), "; ".join(verdicts) + " (slides: about 40 %)", tables, REMARKS)
+    verdict = "; ".join([*verdicts, "slides: about 40 %", *(f"missed {each}" for each in missed)])
+    return Findings(not missed, verdict, tables, REMARKS)
 
 
-def _holds(zone: str, saved: dict[str, list[Row]]) -> bool:
-    """Less waste than by simple baselines; in an even zone also by as much as the slides say, and less than by cores.
+def _missed(zone: str, saved: Mapping[str, Sequence[Row]]) -> list[str]:
+    """Of what is asked for: less waste than simple baselines; in an even zone by 40 %, and less than by cores alone.
 
     In the other zone the resources that nobody runs out of are unused whoever places, and only cores are scarce.
     """
-    simple = [saved[base] for base in SIMPLE if base in saved]
-    better = all(beyond_chance(each, "waste") for each in simple)
-    if zone == UNEVEN:
-        return better
-    enough = all(mean(each, "waste") >= SLIDES_REDUCTION for each in simple)
-    return better and enough and beyond_chance(saved[ONE_RESOURCE], "waste")
+    simple = [base for base in SIMPLE if base in saved]
+    less = simple if zone == UNEVEN else [*simple, ONE_RESOURCE]
+    missed = [f"less waste than {base}, beyond chance" for base in less if not beyond_chance(saved[base], "waste")]
+    much = [] if zone == UNEVEN else simple
+    little = [base for base in much if mean(saved[base], "waste") < SLIDES_REDUCTION]
+    return missed + [f"{SLIDES_REDUCTION:.0%} less than {base}" for base in little]
 
 
 def _performed(rows: Sequence[Row], policies: Sequence[str]) -> list[str]:
@@ -230,13 +234,18 @@ REMARKS = (
         "Baselines are the default policy with the same hard rules and the same choice of clusters, and for the choice "
         "of a machine nothing (`random`), `emptiest` (worst fit), or best fit with cores alone. So is `best fit`, with "
         "the shipped weights; `default` and `dense` have other preferences before and after it. First fit cannot be "
-        "said in a policy: ties are drawn."
+        "said in a policy: ties are drawn. `default unbucketed` was added after the others had been run, to see what "
+        "the three buckets of best fit cost."
     ),
     (
         "The shape holds if the default policy wastes less than random and worst fit do, beyond chance; and, where "
         "cores and memory run out together, at least 40 % less than each of these, and less than best fit on cores."
     ),
-    "Utilisation is what the workload asks for; what is saved depends on it: a zone that is full wastes nothing.",
+    (
+        "How much there is to save depends on utilisation: a zone that is full wastes nothing. The workload is the "
+        "same for all policies, but worst fit and random decline more of it (see fulfilment), and what is declined is "
+        "wasted, too."
+    ),
     "±: where the mean lies with 95 % confidence, over the seeds.",
 )
 
@@ -260,7 +269,7 @@ def draw(rows: Sequence[Row]) -> Figure:
                 label=label,
                 error_kw={"linewidth": 1},
             )
-        panel.set_xticks(at, [policy.replace(" on ", "\non ") for policy in policies])
+        panel.set_xticks(at, [policy.replace(" on ", "\non ").replace(" un", "\nun") for policy in policies])
         panel.set_title(ZONES[zone])
     panels[0].set_ylabel("waste, % of the capacity")
     panels[0].legend()
