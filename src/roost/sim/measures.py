@@ -87,8 +87,8 @@ def measure_of(name: str) -> Measure:
     return next((measure for measure in OPTIONAL if measure.name == name), None) or BY_NAME[name]
 
 
-# One row per sample. Counts are since the sample before; `stranded_<resource>` and `used_<resource>` (share of the
-# capacity) stand beside these, for each resource.
+# One row per sample. Counts are since the sample before. For each resource there are beside these `used_<resource>`,
+# `density_<resource>` (of the capacity of machines that run something) and `stranded_<resource>`.
 TIMELINE = {
     "time_s": "of the sample, from the beginning of the workload; below 0: when the zone was filled",
     "warm": "1 once the warm-up is over: only these rows count in the summary",

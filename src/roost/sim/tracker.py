@@ -42,7 +42,7 @@ class Totals(NamedTuple):
 
     used: NDArray[np.int64]  # by resource
     stranded: NDArray[np.int64]
-    cores_in_use: int  # of the machines that run something
+    in_use: NDArray[np.int64]  # capacity of the machines that run something
     busy: int  # machines that do
     vms: int
     highest: int  # cores used at the highest priority
@@ -54,7 +54,7 @@ class Totals(NamedTuple):
         return Totals(
             self.used + after.used - before.used,
             self.stranded + after.stranded - before.stranded,
-            self.cores_in_use + after.cores_in_use - before.cores_in_use,
+            self.in_use + after.in_use - before.in_use,
             self.busy + after.busy - before.busy,
             self.vms + after.vms - before.vms,
             self.highest + after.highest - before.highest,
@@ -93,7 +93,7 @@ class Tracker:
         self.funnels = 0  # of these
 
     def _timeline_columns(self) -> list[str]:
-        per_resource = [f"{what}_{r}" for what in ("used", "stranded") for r in self._present()]
+        per_resource = [f"{what}_{r}" for what in ("used", "density", "stranded") for r in self._present()]
         return [*TIMELINE, *per_resource]
 
     def _present(self) -> list[str]:
@@ -170,13 +170,13 @@ class Tracker:
         self._catch_up()
         used, stranded, capacity = self._total.used, self._total.stranded, self._everything
         cores = used[self._cores]
-        in_use = self._total.cores_in_use
+        density = used / np.maximum(self._total.in_use, 1)  # nothing is used where nothing runs
         row: dict[str, float] = {
             **self.since,
             "time_s": now,
             "warm": int(now >= self._warm_up),
             "utilisation": cores / capacity[self._cores],
-            "density": cores / in_use if in_use else 0.0,
+            "density": density[self._cores],
             "empty_machines": len(self._vms) - self._total.busy,
             "machines_down": self.down,
             "vms": self._total.vms,
@@ -188,6 +188,7 @@ class Tracker:
         for r, name in enumerate(self._resources):
             if capacity[r]:
                 row[f"used_{name}"] = used[r] / capacity[r]
+                row[f"density_{name}"] = density[r]
                 row[f"stranded_{name}"] = stranded[r] / capacity[r]
         for column, values in self.timeline.items():
             values.append(float(row[column]))
@@ -218,7 +219,7 @@ class Tracker:
         return Totals(
             self._used[machines].sum(axis=0),
             self._stranded[machines].sum(axis=0),
-            int(self._capacity[machines[busy], self._cores].sum()),
+            self._capacity[machines[busy]].sum(axis=0),
             int(busy.sum()),
             int(self._vms[machines].sum()),
             int(self._highest[0][machines].sum()),
