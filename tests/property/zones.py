@@ -116,7 +116,7 @@ def build(shape: Shape, plans: tuple[ClusterPlan, ...], wear: int | None = None)
     return zone
 
 
-CLUSTER_VALIDATORS = "[not_quarantined, type_supported, in_datacenter, in_cluster, in_generation]"
+CLUSTER_VALIDATORS = "[not_quarantined, type_supported, in_datacenter, in_cluster, in_generation, keeps_empty_machines]"
 VALIDATORS = (
     "is_ready, healthy_enough, has_features, has_room, evicts_nobody, respects_isolation, respects_anti_colocation"
 )

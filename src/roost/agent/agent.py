@@ -40,6 +40,7 @@ from roost.agent.operation import (
     Status,
 )
 from roost.agent.replica import Replica, RoundAhead
+from roost.agent.thresholds import check_entry
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
@@ -47,6 +48,8 @@ from roost.model.change import Placed
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
 from roost.model.request import Placement
 from roost.model.rows import MachineState
+from roost.model.thresholds import KIND as THRESHOLD
+from roost.model.thresholds import PURPOSES, Purpose
 from roost.model.zone import MOST_FEATURES
 from roost.store import contract as store
 from roost.store.contract import (
@@ -417,6 +420,8 @@ class Agent:
                 machine=operation.machine, condition=_condition(operation), version=version, **common
             )
         if isinstance(operation, SetEntry):
+            if operation.kind == THRESHOLD and operation.value is not None:
+                check_entry(self.replica.allocator.zone, operation.name, operation.value)
             return store.Register(
                 kind=operation.kind, name=operation.name, value=operation.value, guarded=operation.new, **common
             )
@@ -436,7 +441,8 @@ class Agent:
             raise UnknownName("tenant", "tenant with VMs", request.tenant, replica.allocator.tenants)
         if operation.generation is not None:
             _check_generation(f"tenant {request.tenant}", operation.generation, stamp)
-        decision = ticket.decision = replica.place(request, round_, position, top)
+        purpose = Purpose.HEALING if operation.healing else None
+        decision = ticket.decision = replica.place(request, round_, position, top, purpose)
         ticket.decided = self._clock()
         if self.shadow is not None and top == 1 and not ticket.dry:  # what avoids conflicts is no policy's choice
             self.shadow.look(decision)
@@ -462,6 +468,7 @@ class Agent:
             refused=trial.refused,
             lots=int(arm.engine.rng[0]),
             avoiding=top != 1,
+            purpose=PURPOSES[decision.purpose],
         )
         if not decision.ok:
             return store.Decline(key=ticket.key, request=ticket.request, record=record)
@@ -550,9 +557,7 @@ class Agent:
         zone = self.replica.allocator.zone
         if operation.machines:
             raise InvalidInput("remove_machines", "names machines and a cluster", "name one or the other")
-        if operation.cluster not in zone.cluster_names:
-            raise UnknownName("cluster", "cluster", operation.cluster, zone.cluster_names)
-        row = zone.clusters[zone.cluster_names.index(operation.cluster)]
+        row = zone.clusters[zone.cluster(operation.cluster)]
         return zone.machine_names[int(row["first"]) : int(row["first"] + row["machines"])]
 
     # -------------------------------------------------------------------------------------------- taking in
