@@ -106,7 +106,9 @@ class History(RuleBasedStateMachine):
         elif what == "health":
             self.world.set_health(machine, data.draw(st.sampled_from((0, 29, 30, 59, 60, 99, 100))))
         elif what == "thresholds":
-            self.world.set_thresholds(cluster, data.draw(thresholds(int(self.world.zone.clusters["machines"][cluster]))))
+            self.world.set_thresholds(
+                cluster, data.draw(thresholds(int(self.world.zone.clusters["machines"][cluster])))
+            )
         else:
             self.world.quarantine(cluster, data.draw(rarely))
 
