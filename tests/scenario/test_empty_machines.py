@@ -14,6 +14,7 @@ import pytest
 
 from roost.agent.allocator import Allocator
 from roost.agent.decision import Decision
+from roost.engine.capacity import room_for
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import VM, Request
 from roost.model.thresholds import Purpose, Thresholds
@@ -199,3 +200,17 @@ def test_thresholds_that_make_no_sense_are_refused_and_change_nothing() -> None:
     with pytest.raises(InvalidInput, match=r"thresholds.new: is -1; use a whole number of machines, 0 for none"):
         Thresholds(new=-1)
     assert allocator.view.clusters["thresholds"].tolist() == [[3, 0, 0]]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kept", [0, 1, 3, 5, 6])
+def test_capacity_counts_what_thresholds_let_in(size: str, kept: int) -> None:
+    """As many as really fit when they come one by one."""
+    allocator = running(Thresholds())
+    allocator.set_thresholds("c", Thresholds(new=kept))
+    assert allocator.allocate(Request("old", [VM("third")])).ok
+    counted = room_for(allocator.engine, allocator.shapes.of(VM(size), 0)).total
+    came = 0
+    while allocator.allocate(Request(f"new-{came}", [VM(size)])).ok:
+        came += 1
+    assert counted == came

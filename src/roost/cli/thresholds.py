@@ -144,12 +144,12 @@ def compute(
 def _print_plan(found: ThresholdPlan) -> None:
     print_table(
         (
-            "cluster", "machines", "new", "scale-out", "healing", "for growth", "for healing", "failures",
-            "a machine and day", "repair h", "windows", "most growth",
+            "cluster", "machines", "new", "scale-out", "healing", "for growth", "for healing", "failures", "repair h",
+            "windows",
         ),
         (
             (c.cluster, c.machines, c.new, c.scale_out, c.healing, c.for_growth, c.for_healing, c.failures,
-             float(f"{c.failures_per_day:.3g}"), round(c.repair_hours, 1), c.windows, c.most_growth)
+             round(c.repair_hours, 1), c.windows)
             for c in found.items
         ),
     )  # fmt: skip

@@ -63,9 +63,8 @@ def _admitted(engine: Engine, shape: Shape, cluster: int, fit: NDArray[np.int64]
     while low < high:
         middle = (low + high + 1) // 2
         row[0]["used"], row[0]["vms"] = used + (middle - 1) * mine * demand, vms + middle - 1
-        if middle > 1:
-            taken = emptied[np.searchsorted(filled, middle - 1)]
-            row[0]["empty"][band:] = left[band:] - taken[band:]
+        taken = emptied[np.searchsorted(filled, middle - 1)] if middle > 1 else np.zeros_like(left)
+        row[0]["empty"][band:] = left[band:] - taken[band:]
         if engine.kernel.cluster_failure(row[0], shape.record) < 0:
             low = middle
         else:
