@@ -322,15 +322,13 @@ class ThresholdTargets(Asked, frozen=True):
         float, Meta(gt=0.0, lt=1.0, description="Share of the windows in which tenants grow by more than is kept.")
     ] = 0.01
     failures_per_day: (
-        Annotated[float, Meta(gt=0.0, le=1_000.0, description="Of a machine; as often as was seen, if left out.")]
-        | None
+        Annotated[float, Meta(ge=1e-9, le=1e5, description="Of a machine; as often as was seen, if left out.")] | None
     ) = None
     repair_hours: (
-        Annotated[float, Meta(gt=0.0, le=100_000.0, description="That it is down; as long as was seen, if left out.")]
-        | None
+        Annotated[float, Meta(ge=1e-9, le=1e5, description="That it is down; as long as was seen, if left out.")] | None
     ) = None
     window_hours: Annotated[
-        float, Meta(gt=0.0, le=100_000.0, description="For which tenants can grow after new deployments have stopped.")
+        float, Meta(ge=0.1, le=1e5, description="For which tenants can grow after new deployments have stopped.")
     ] = 24.0
     turn_space: Annotated[int, Meta(ge=0, le=1_000_000, description="Machines that are kept for moves.")] = 0
 

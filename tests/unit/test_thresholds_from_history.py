@@ -204,7 +204,8 @@ def test_a_rate_alone_is_not_enough_where_nothing_was_ever_repaired() -> None:
     [
         ({"healing": 0.0}, r"targets.healing: is 0.0; use a share above 0 and below 1"),
         ({"scale_out": 1.0}, r"targets.scale_out: is 1.0; use a share"),
-        ({"repair_hours": -1.0}, r"targets.repair_hours: is -1.0; use a number above 0"),
+        ({"repair_hours": -1.0}, r"targets.repair_hours: is -1.0; use a number from 1e-09 to 100,000"),
+        ({"window_hours": 1e-300}, r"targets.window_hours: is 1e-300; use a number from 0.1 to 100,000"),
         ({"turn_space": -1}, r"targets.turn_space: is -1; use a whole number of machines"),
     ],
 )

@@ -17,6 +17,7 @@ from roost.model.errors import InvalidInput
 from roost.model.thresholds import Thresholds
 
 DAY, HOUR = 86_400.0, 3_600.0
+SHORTEST_WINDOW = 0.1  # hours: years of them can still be counted one by one
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,10 +34,10 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("healing", "scale_out"):
             if not 0 < getattr(self, name) < 1:
                 raise InvalidInput(f"targets.{name}", f"is {getattr(self, name)}", "use a share above 0 and below 1")
-        for name in ("failures_per_day", "repair_hours", "window_hours"):
+        for name, least in (("failures_per_day", 1e-9), ("repair_hours", 1e-9), ("window_hours", SHORTEST_WINDOW)):
             value = getattr(self, name)
-            if value is not None and not 0 < value < 1e6:
-                raise InvalidInput(f"targets.{name}", f"is {value}", "use a number above 0")
+            if value is not None and not least <= value <= 1e5:
+                raise InvalidInput(f"targets.{name}", f"is {value}", f"use a number from {least} to 100,000")
         if self.turn_space < 0:
             raise InvalidInput("targets.turn_space", f"is {self.turn_space}", "use a whole number of machines")
 
