@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from roost.admission.history import ClusterHistory, History, read_history
@@ -72,10 +74,14 @@ def only(found: list[Computed]) -> Computed:
     return computed
 
 
-def past(machines: int = 100, days: float = 100.0, **fields: list[object]) -> History:
+def past(
+    machines: int = 100,
+    days: float = 100.0,
+    outages: Sequence[tuple[float, float]] = (),
+    growth: Sequence[tuple[float, list[float]]] = (),
+) -> History:
     """A cluster's past that begins at 0."""
-    given = {"outages": [], "growth": []} | fields
-    one = ClusterHistory(cluster="c", generation="g", machines=machines, **given)  # type: ignore[arg-type]
+    one = ClusterHistory(cluster="c", generation="g", machines=machines, outages=list(outages), growth=list(growth))
     return History(since=0.0, until=days * DAY, clusters=[one])
 
 

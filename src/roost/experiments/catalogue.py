@@ -19,6 +19,7 @@ MODULES = {
     "protean-fig16": "crunch",
     "protean-merge": "merging",
     "protean-table5": "buckets",
+    "slides-thresholds": "room",
 }
 
 
