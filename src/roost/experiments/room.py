@@ -378,7 +378,7 @@ def find(rows: Sequence[Row]) -> Findings:
     failed, unhealed = (_ends(growth, "scale_out_failures"), _ends(healing, "healing_failures"))
     verdict = (
         f"with an empty machine {mean(having, 'healable'):.1%} of the single failures can be healed, without one "
-        f"{mean(without, 'healable'):.1%}, at utilisations that overlap by {100 * _overlap(without, having):.0f} points; "
+        f"{mean(without, 'healable'):.1%}, at utilisations that overlap by {_overlap(without, having):.0%}; "
         f"failed scale-outs fall from {failed[0]:.1%} to {failed[1]:.1%}, failed healings from {unhealed[0]:.2%} to "
         f"{unhealed[1]:.2%}; with thresholds from history {mean(history, 'bad_days'):.1%} of the days have a failed "
         f"scale-out (target {TARGETS.scale_out:.0%}), and {mean(history, 'healing_failures'):.2%} of the healings fail "
@@ -389,11 +389,11 @@ def find(rows: Sequence[Row]) -> Findings:
 
 REMARKS = [
     (
-        "The paper (slides) draws both failure rates and utilisation against thresholds, without numbers; its example, "
-        "two thirds used with and without an empty machine, is a test of Roost's (tests/scenario/test_empty_machines.py)."
+        "The paper (slides) draws failure rates and utilisation against thresholds, without numbers; its example, "
+        "two thirds used with and without an empty machine, is a test (tests/scenario/test_empty_machines.py)."
     ),
     (
-        "The shape: with more empty machines kept, fewer failures and less utilisation; and with an empty machine every "
+        "The shape: the more empty machines are kept, the fewer failures and the less utilisation; with one, every "
         "single failure can be healed and a VM of any size hosted, without one not, whatever the utilisation."
     ),
     (
