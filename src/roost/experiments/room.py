@@ -126,7 +126,8 @@ class Life:
 
     def __init__(self, machines: int, policy: str, seed: int, load: float = OVERLOAD, growth: float = GROWTH) -> None:
         self.allocator = Allocator(cluster(machines), Policy.named(policy), seed)
-        self.draw = np.random.default_rng([seed, 7])
+        # Busy days and failures are the same whatever the thresholds: cells of a seed are compared on the same past.
+        self.draw, self._busy, self._broken = (np.random.default_rng([seed, stream]) for stream in (7, 8, 9))
         self.machines, self.now = machines, 0.0
         self.tally = Tally()
         self.history = ClusterHistory(cluster="c", generation=GENERATION, machines=machines, outages=[], growth=[])
@@ -146,8 +147,8 @@ class Life:
         self._at(0.0, "day")
         self._at(SAMPLE_DAYS, "sample")
         self._racks = machines // RACK
-        self._at(self.draw.exponential(1 / (FAILURES * machines)), "fail")
-        self._at(self.draw.exponential(1 / (RACK_FAILURES * self._racks)), "fail_rack")
+        self._at(self._broken.exponential(1 / (FAILURES * machines)), "fail")
+        self._at(self._broken.exponential(1 / (RACK_FAILURES * self._racks)), "fail_rack")
 
     def _at(self, when: float, what: str, about: Any = None) -> None:
         self._count += 1
@@ -175,8 +176,8 @@ class Life:
 
     def _day(self, _: None) -> None:
         """How many grow today: some days are busy."""
-        busy = self.draw.lognormal(-(BUSY**2) / 2, BUSY)
-        for when in self.draw.uniform(self.now, self.now + 1, self.draw.poisson(self._growth_rate * busy)):
+        busy = self._busy.lognormal(-(BUSY**2) / 2, BUSY)
+        for when in self._busy.uniform(self.now, self.now + 1, self._busy.poisson(self._growth_rate * busy)):
             self._at(float(when), "grow")
         self._at(self.now + 1, "day")
 
@@ -209,13 +210,13 @@ class Life:
             self.allocator.release(vm)
 
     def _fail(self, _: None) -> None:
-        self._go_down([int(self.draw.integers(self.machines))])
-        self._at(self.now + self.draw.exponential(1 / (FAILURES * self.machines)), "fail")
+        self._go_down([int(self._broken.integers(self.machines))])
+        self._at(self.now + self._broken.exponential(1 / (FAILURES * self.machines)), "fail")
 
     def _fail_rack(self, _: None) -> None:
-        first = RACK * int(self.draw.integers(self._racks))
+        first = RACK * int(self._broken.integers(self._racks))
         self._go_down(list(range(first, first + RACK)))
-        self._at(self.now + self.draw.exponential(1 / (RACK_FAILURES * self._racks)), "fail_rack")
+        self._at(self.now + self._broken.exponential(1 / (RACK_FAILURES * self._racks)), "fail_rack")
 
     def _go_down(self, machines: Sequence[int]) -> None:
         """Machines fail at once; their VMs are placed again under their names, the largest first, or lost."""
@@ -230,7 +231,7 @@ class Life:
             wish = Request(each.tenant, [VM(each.vm.type, each.name)])
             self.tally.asked[Purpose.HEALING] += 1
             self.tally.failed[Purpose.HEALING] += not allocator.allocate(wish, purpose=Purpose.HEALING).ok
-        hours = self.draw.exponential(REPAIR_HOURS)
+        hours = self._broken.exponential(REPAIR_HOURS)
         self.history.outages.extend([(self.now * DAY, self.now * DAY + hours * HOUR)] * len(failing))
         self._at(self.now + hours / 24, "repair", [names[m] for m in failing])
 
@@ -474,11 +475,10 @@ def _tables(
 def draw(rows: Sequence[Row]) -> Figure:
     """What utilisation tells, what thresholds bring, and what they cost."""
     shown, (states, growth, healing, cost) = new_figure(2, 2, title="Room for growth and healing", height=8.0)
-    for i, (name, some) in enumerate(
-        zip(("no empty machine", "some"), _by_emptiness(pick(rows, kind="state")), strict=True)
-    ):
-        x, y = numbers(some, "utilisation"), numbers(some, "healable")
-        states.scatter([100 * v for v in x], [100 * v for v in y], s=14, color=PALETTE[1 - i], label=name, alpha=0.6)
+    without, having = _by_emptiness(pick(rows, kind="state"))
+    for some, colour, name in ((having, PALETTE[0], "some empty machines"), (without, PALETTE[1], "none")):
+        used, healed = ([100 * value for value in numbers(some, column)] for column in ("utilisation", "healable"))
+        states.scatter(used, healed, s=14, color=colour, label=name, alpha=0.6)
     states.set_title("single failures that can be healed, %")
     states.set_xlabel("utilisation, %")
     states.legend(loc="lower left")
