@@ -12,11 +12,12 @@ import msgspec
 
 from roost.agent.agent import Agent, AgentSettings, Ticket
 from roost.agent.courier import Delivery, Group
-from roost.agent.operation import HealVMs, MoveVM, Operation, PlaceVMs, ReleaseVMs, SetCluster, SetMachine
+from roost.agent.operation import HealVMs, MoveVM, Operation, PlaceVMs, ReleaseVMs, SetCluster, SetEntry, SetMachine
 from roost.agent.past import recall
 from roost.engine.explain import Explanation
 from roost.model.inventory import catalogue_of
 from roost.model.request import HOLD, VM, Constraints, Request
+from roost.model.thresholds import KIND, Thresholds
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
@@ -89,7 +90,7 @@ class Company:
         kind = draw.random()
         operation: Operation
         if kind < 0.65 or not self.tenants:
-            operation = PlaceVMs(self._request(number))
+            operation = PlaceVMs(self._request(number), healing=draw.random() < 0.1)
         elif kind < 0.8:
             operation = ReleaseVMs(draw.choice(self.tenants))
         elif kind < 0.86:
@@ -99,9 +100,17 @@ class Company:
         elif kind < 0.97:
             machine = draw.choice(self.zone.machine_names)
             operation = SetMachine(machine, draw.choice(STATES[:2] + STATES), health=draw.choice([100, 80, 40]))
-        else:
+        elif kind < 0.985:
             operation = SetCluster(draw.choice(self.zone.cluster_names), draw.random() < 0.3)
+        else:
+            operation = self._keep()
         self.tickets.append(self.agents[agent].submit(operation, f"key {number}"))
+
+    def _keep(self) -> SetEntry:
+        """Other thresholds of some cluster, or none of its own."""
+        cluster, kept = self.draw.choice(self.zone.cluster_names), sorted(self.draw.sample(range(5), 3))
+        value = msgspec.json.encode(Thresholds(new=kept[2], scale_out=kept[1], healing=kept[0])).decode()
+        return SetEntry(KIND, cluster, value if self.draw.random() < 0.7 else None)
 
     def _move(self, agent: int) -> MoveVM:
         """A step of some VM's move: one goes on that any agent was asked to begin, or another begins."""

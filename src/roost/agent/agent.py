@@ -43,6 +43,7 @@ from roost.agent.operation import (
     Status,
 )
 from roost.agent.replica import Replica, RoundAhead
+from roost.agent.thresholds import check_entry
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
@@ -50,6 +51,8 @@ from roost.model.change import Placed
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
 from roost.model.request import Placement, Request
 from roost.model.rows import MachineState
+from roost.model.thresholds import KIND as THRESHOLD
+from roost.model.thresholds import PURPOSES, Purpose
 from roost.model.zone import MOST_FEATURES
 from roost.store import contract as store
 from roost.store.contract import (
@@ -431,6 +434,8 @@ class Agent:
                 machine=operation.machine, condition=_condition(operation), version=version, **common
             )
         if isinstance(operation, SetEntry):
+            if operation.kind == THRESHOLD and operation.value is not None:
+                check_entry(self.replica.allocator.zone, operation.name, operation.value)
             return store.Register(
                 kind=operation.kind, name=operation.name, value=operation.value, guarded=operation.new, **common
             )
@@ -450,7 +455,8 @@ class Agent:
             raise UnknownName("tenant", "tenant with VMs", request.tenant, replica.allocator.tenants)
         if operation.generation is not None:
             _check_generation(f"tenant {request.tenant}", operation.generation, stamp)
-        return self._propose(ticket, request, round_, position, stamp, top)
+        purpose = Purpose.HEALING if operation.healing else None
+        return self._propose(ticket, request, round_, position, stamp, top, purpose)
 
     def _heal(self, ticket: Ticket, operation: HealVMs, round_: int, position: int) -> Proposal:
         """VMs that are still on machines that are not ready are placed again; if all are well, that is said."""
@@ -459,7 +465,8 @@ class Agent:
         wishes = tuple([msgspec.structs.replace(vm.vm, name=vm.name) for vm in lost])
         stamp = allocator.tenants[operation.tenant].stamp
         top = self.avoidance.draw()
-        return self._propose(ticket, Request(operation.tenant, wishes), round_, position, stamp, top, (*lost, *held))
+        request, leaving = Request(operation.tenant, wishes), (*lost, *held)
+        return self._propose(ticket, request, round_, position, stamp, top, Purpose.HEALING, leaving)
 
     def _propose(
         self,
@@ -469,11 +476,12 @@ class Agent:
         position: int,
         stamp: int,
         top: int,
+        purpose: Purpose | None,
         leaving: Sequence[RunningVM] = (),
     ) -> Proposal:
         """Decide where VMs are to run; the proposal, or that it is declined."""
         replica, at = self.replica, self._now()
-        decision = ticket.decision = replica.place(request, round_, position, top, at, leaving)
+        decision = ticket.decision = replica.place(request, round_, position, top, at, purpose, leaving)
         ticket.decided = self._clock()
         if self.shadow is not None and top == 1 and not ticket.dry:  # what avoids conflicts is no policy's choice
             self.shadow.look(decision)
@@ -500,6 +508,7 @@ class Agent:
             victims=replica.victims(round_, position) if decision.victims else (),
             lots=int(arm.engine.rng[0]),
             avoiding=top != 1,
+            purpose=PURPOSES[decision.purpose],
         )
         if not decision.ok:
             return store.Decline(key=ticket.key, request=ticket.request, record=record)
@@ -591,9 +600,7 @@ class Agent:
         zone = self.replica.allocator.zone
         if operation.machines:
             raise InvalidInput("remove_machines", "names machines and a cluster", "name one or the other")
-        if operation.cluster not in zone.cluster_names:
-            raise UnknownName("cluster", "cluster", operation.cluster, zone.cluster_names)
-        row = zone.clusters[zone.cluster_names.index(operation.cluster)]
+        row = zone.clusters[zone.cluster(operation.cluster)]
         return zone.machine_names[int(row["first"]) : int(row["first"] + row["machines"])]
 
     # -------------------------------------------------------------------------------------------- taking in

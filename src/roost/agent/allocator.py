@@ -28,6 +28,7 @@ from roost.engine.view import View
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request, hold_of
 from roost.model.rows import MachineState
+from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
 from roost.store.contract import OCCUPIED
 
@@ -159,13 +160,14 @@ class Allocator:
 
     # ------------------------------------------------------------------------------------------- placing
 
-    def allocate(self, request: Request, top: int = 1, at: float = 0.0) -> Decision:
+    def allocate(self, request: Request, top: int = 1, at: float = 0.0, purpose: Purpose | None = None) -> Decision:
         """Place all VMs of a request, or none. A request that makes no sense raises; one that does not fit does not.
 
         `top` > 1 draws each machine among that many of the best, not among the very best only; `at`: what time it is,
-        in seconds since 1970. VMs of lower priority that have to give way are released.
+        in seconds since 1970. VMs of lower priority that have to give way are released. `purpose`: unless it is said,
+        VMs of a tenant that has some are a scale-out, and others a new deployment.
         """
-        decision = self.decide(request, top, at)
+        decision = self.decide(request, top, at, purpose=purpose)
         for victim in decision.victims:
             self.strike(victim)
         return decision
@@ -177,6 +179,7 @@ class Allocator:
         at: float = 0.0,
         fixed: Callable[[RunningVM], bool] = never,
         leaving: Sequence[RunningVM] = (),
+        purpose: Purpose | None = None,
     ) -> Decision:
         """The same, but those that give way stay in the books: they are only taken off their machines' rows.
 
@@ -189,7 +192,7 @@ class Allocator:
             self.numbers.keep(self.tenants, set(self.view.machines["owner"].tolist()))
         before = self.view.revision
         arm = self.arm_of(request.tenant)
-        shapes = self.shapes_of(request, arm)
+        shapes = self.shapes_of(request, arm, _purpose(tenant, purpose))
         order = placing_order(self.zone, shapes)
         for each in leaving:
             self.view.remove(each.machine, each.shape)
@@ -240,7 +243,7 @@ class Allocator:
     def _note_lower(self, running: RunningVM) -> None:
         self._lower.setdefault(running.machine, {})[running.name] = running
 
-    def shapes_of(self, request: Request, arm: Arm) -> tuple[Shape, ...]:
+    def shapes_of(self, request: Request, arm: Arm, purpose: Purpose) -> tuple[Shape, ...]:
         """What each VM of a request asks for; mostly they are one and the same VM."""
         found: list[Shape] = []
         last: VM | None = None
@@ -249,7 +252,7 @@ class Allocator:
                 found.append(found[-1])
                 continue
             number = self.numbers.peek(request.tenant) if vm.isolated else 0
-            found.append(arm.shapes.of(vm, number, f"request.vms[{i}]"))
+            found.append(arm.shapes.of(vm, number, f"request.vms[{i}]", purpose))
             last = vm
         return tuple(found)
 
@@ -260,9 +263,9 @@ class Allocator:
         arm = self.arm_of(request.tenant)
         return self._decision(request, self._tenant_of(request), trial, placements, self.view.revision, arm, victims)
 
-    def shape(self, vm: VM, tenant: str, where: str = "vm") -> Shape:
+    def shape(self, vm: VM, tenant: str, where: str = "vm", purpose: Purpose = Purpose.NEW) -> Shape:
         """What a VM of a tenant asks for. Names that the zone does not know are refused."""
-        return self.arm_of(tenant).shapes.of(vm, self.numbers.peek(tenant) if vm.isolated else 0, where)
+        return self.arm_of(tenant).shapes.of(vm, self.numbers.peek(tenant) if vm.isolated else 0, where, purpose)
 
     def running_shape(self, vm: VM, tenant: str) -> Shape:
         """What a VM that runs has, whoever placed it."""
@@ -377,9 +380,13 @@ class Allocator:
 
     def quarantine_cluster(self, cluster: str, quarantined: bool = True) -> None:
         """Take a cluster out of use for new VMs, or back."""
-        if cluster not in self.zone.cluster_names:
-            raise UnknownName("cluster", "cluster", cluster, self.zone.cluster_names)
-        self.view.set_quarantine(self.zone.cluster_names.index(cluster), quarantined)
+        self.view.set_quarantine(self.zone.cluster(cluster), quarantined)
+
+    def set_thresholds(self, cluster: str, thresholds: Thresholds) -> None:
+        """Keep other numbers of empty machines in a cluster."""
+        c = self.zone.cluster(cluster)
+        thresholds.check_size(cluster, int(self.zone.clusters[c]["machines"]))
+        self.view.set_thresholds(c, thresholds)
 
     # -------------------------------------------------------------------------------------------- moving
 
@@ -390,7 +397,8 @@ class Allocator:
         """
         arm, tenant = self.arm_of(running.tenant), self.tenants[running.tenant]
         arm.check_enforced(tenant.constraints)
-        shape, moving = self.shape(running.vm, running.tenant), (running.name, hold_of(running.name))
+        shape = self.shape(running.vm, running.tenant, purpose=Purpose.HEALING)  # it is admitted already
+        moving = running.name, hold_of(running.name)
         homes = [vm.machine for name, vm in tenant.vms.items() if name not in moving]
         before = self.view.attempt()
         try:
@@ -408,19 +416,20 @@ class Allocator:
 
     # ---------------------------------------------------------------------------------------- explaining
 
-    def explain(self, request: Request, vm: int | None = None) -> Explanation:
-        """Why a request would be placed as it would, or not at all; nothing is placed.
+    def explain(self, request: Request, vm: int | None = None, purpose: Purpose | None = None) -> Explanation:
+        """Why a request would be placed as it would, or not at all; nothing is placed. `purpose`: see `allocate`.
 
         Explains the VM that finds no machine, or else the first; `vm` picks another by its index in the request.
         """
         tenant = self._tenant_of(request)
         arm = self.arm_of(request.tenant)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
-        trial = rehearsal.try_out(request, self._number(request), tenant.constraints, self._homes(tenant))
+        number, what_for = self._number(request), _purpose(tenant, purpose)
+        trial = rehearsal.try_out(request, number, tenant.constraints, self._homes(tenant), what_for)
         found = explain(arm.engine, self.view, self._subject(request, tenant.constraints, trial, vm))
         if trial.failed_vm is None:
             return found
-        return found.with_remedies(remedies(self, rehearsal, request, self._number(request), trial))
+        return found.with_remedies(remedies(self, rehearsal, request, number, trial))
 
     def why_not(self, request: Request, machine: str, vm: int | None = None) -> WhyNot:
         """Why a machine does not get a VM of a request: who refuses it, or the preference by which it loses."""
@@ -428,7 +437,8 @@ class Allocator:
         tenant = self._tenant_of(request)
         arm = self.arm_of(request.tenant)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
-        trial = rehearsal.try_out(request, self._number(request), tenant.constraints, self._homes(tenant))
+        number, what_for = self._number(request), _purpose(tenant, None)
+        trial = rehearsal.try_out(request, number, tenant.constraints, self._homes(tenant), what_for)
         return why_not(arm.engine, self.view, self._subject(request, tenant.constraints, trial, vm), row)
 
     def _number(self, request: Request) -> int:
@@ -518,3 +528,10 @@ class Allocator:
     def check_invariants(self) -> None:
         """Raise unless the rows are exactly what the running VMs make of the zone."""
         self.view.check_invariants((vm.machine, vm.shape) for vm in self.vms.values())
+
+
+def _purpose(tenant: Tenant, given: Purpose | None) -> Purpose:
+    """What a request of a tenant is for, as it is said or as one can tell."""
+    if given is not None:
+        return given
+    return Purpose.SCALE_OUT if tenant.vms else Purpose.NEW

@@ -9,6 +9,7 @@ import msgspec
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape
 from roost.model.request import Constraints
+from roost.model.thresholds import Purpose
 
 
 class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -26,6 +27,11 @@ class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
     def failed_vm(self) -> int | None:
         """Index in the request of the VM that found no machine."""
         return None if len(self.machines) == len(self.order) else self.order[len(self.machines)]
+
+    @property
+    def purpose(self) -> Purpose:
+        """What the request is for."""
+        return Purpose(self.shapes[0].traits["purpose"])
 
 
 def place_gang(

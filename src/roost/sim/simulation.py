@@ -421,9 +421,9 @@ class Simulation:
             judged = engine.judge(view, shape, engine.desk)
             self.tracker.narrowed(machine_stages(engine, view, judged, chosen_clusters(engine, view, shape, judged)))
 
-    def _ask(self, request: Request, done: Callable[[Answer], None]) -> None:
+    def _ask(self, request: Request, done: Callable[[Answer], None], *, healing: bool = False) -> None:
         self._open += 1
-        self._submit(PlaceVMs(request), done)
+        self._submit(PlaceVMs(request, healing=healing), done)
 
     def _placed(self, number: int, arrived: float, request: Request, answer: Answer) -> None:
         """A request of the workload is answered."""
@@ -610,7 +610,7 @@ class Simulation:
         if left := [number for number in lost if number in self._guests]:
             wishes = tuple(self._guests[number].vm for number in left)
             again = Request(first.tenant, wishes, self.workload.constraints.get(first.request))
-            self._ask(again, partial(self._healed, self.clock.now, left))
+            self._ask(again, partial(self._healed, self.clock.now, left), healing=True)
 
     def _healed(self, since: float, numbers: Sequence[int], answer: Answer) -> None:
         """VMs run again, or never will."""

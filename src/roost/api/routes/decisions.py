@@ -172,6 +172,7 @@ def _view(decided: Decided) -> DecisionView:
         waited_us=record.waited_us,
         decided_us=record.decided_us,
         avoided_conflict=record.avoiding,
+        purpose=record.purpose,
     )
 
 
