@@ -235,7 +235,7 @@ class _Desk:
         tried: list[Placed] = []
         names: set[str] = set()
         try:
-            for each in proposal.placed:
+            for each in self._highest_first(proposal.placed):
                 if each.vm in facts.vms or each.vm in names:
                     raise _Lost("name", f"a VM {each.vm} runs already", stamp=now)
                 # As its own priority sees the machine, so with the victims there.
@@ -243,9 +243,9 @@ class _Desk:
                     raise _Lost("room", f"machine {each.machine}: {problem}", tuple(touched))
                 tried.append(each)
                 names.add(each.vm)
-            if self.accounts.bands > 1:
+            if self.accounts.bands > 1 or proposal.victims:
                 self._check_evicted(proposal, touched)
-        except _Lost:
+        except (_Lost, InvalidInput):
             for again in reversed(tried):
                 bench.remove(again.machine, again.spec, tenant)
             raise
@@ -273,6 +273,14 @@ class _Desk:
         return Committed(versions, self.stamp)
 
     # --------------------------------------------------------------------------------------------- giving way
+
+    def _highest_first(self, placed: Sequence[Placed]) -> Sequence[Placed]:
+        """In the order of priority: each must fit beside all that is not below it, also of its own request. Else one
+        that takes what is free could make VMs of its own band give way to a higher one that comes with it.
+        """
+        if len(placed) == 1 or self.accounts.bands == 1:
+            return placed
+        return sorted(placed, key=lambda each: self.accounts.band(each.spec))
 
     def _check_victims(self, proposal: Place) -> None:
         """Victims are as the proposal says, and what is held for them is among them."""
