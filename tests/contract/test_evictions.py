@@ -442,6 +442,13 @@ def test_those_who_go_together_go_though_only_one_is_in_the_way(store: Store, re
     assert gone.constraints == TOGETHER
 
 
+def test_those_who_go_together_need_not_be_in_the_way_one_by_one(store: Store, recheck: Recheck) -> None:
+    """Each of them could have stayed, if the others went; but they go together."""
+    store.commit([place("k1", "low", dict.fromkeys("abcd", "m1"), SPOT, constraints=TOGETHER)], recheck)
+    assert names(store.commit([place("k2", "high", {"x": "m1"}, victims=[A, B, C, D])], recheck)) == ["committed"]
+    assert running(store) == {"x"}
+
+
 def test_those_who_go_together_stay_if_none_is_in_the_way(store: Store, recheck: Recheck) -> None:
     store.commit([place("k1", "low", {"a": "m1", "b": "m2"}, SPOT, constraints=TOGETHER)], recheck)
     both = [victim("low", "a", "m1", SPOT), victim("low", "b", "m2", SPOT)]

@@ -325,26 +325,30 @@ class _Desk:
 
     def _check_needed(self, proposal: Place, room: Mapping[str, Sequence[int]], highest: Mapping[str, int]) -> None:
         """Each victim is of lower priority than what comes to its machine, and would not fit beside it; or it belongs
-        to one that is: what is held for that, or a VM of the same tenant, if it wants its VMs to go together.
+        to one that does: as what is held for it. Of VMs that go together, not all could have stayed.
         """
         accounts, facts = self.accounts, self.facts
         top = min(accounts.band(each.spec) for each in proposal.placed)
-        needed: set[str] = set()
+        # By tenant, VM and machine, what would have to fit; no VM: all those of the tenant.
+        taken: dict[tuple[str, str, str], list[int]] = {}
         for victim in proposal.victims:
             vm, band = victim.vm, accounts.band(victim.vm.spec)
             if band <= top:
                 raise InvalidInput("victims", f"VM {vm.vm} is not of lower priority", "leave it out")
-            if (left := room.get(vm.machine)) is not None and band > highest[vm.machine]:
+            if vm.machine in room and band > highest[vm.machine]:
+                together = facts.tenants[victim.tenant].constraints.evict_together
+                amounts = taken.setdefault((victim.tenant, "" if together else vm.vm, vm.machine), [])
                 demand = accounts.demand(vm.spec, facts.machines[vm.machine])
-                if any(need > has for need, has in zip(demand, left, strict=True)):
-                    needed.add(vm.vm)
-        tenants = {victim.tenant for victim in proposal.victims if victim.vm.vm in needed}
-        together = {name for name in tenants if facts.tenants[name].constraints.evict_together}
+                amounts[:] = [a + b for a, b in zip(amounts, demand, strict=True)] if amounts else demand
+        needed = {
+            (tenant, name)
+            for (tenant, name, machine), amounts in taken.items()
+            if any(need > has for need, has in zip(amounts, room[machine], strict=True))
+        }
         for victim in proposal.victims:
-            name = victim.vm.vm
-            if name in needed or name.removesuffix(HOLD) in needed or victim.tenant in together:
-                continue
-            raise _Lost("victims", f"VM {name} need not give way", tuple(room))
+            tenant, name = victim.tenant, victim.vm.vm
+            if needed.isdisjoint(((tenant, ""), (tenant, name), (tenant, name.removesuffix(HOLD)))):
+                raise _Lost("victims", f"VM {name} need not give way", tuple(room))
 
     def _eviction(self, proposal: Place) -> Eviction:
         band = min(self.accounts.band(each.spec) for each in proposal.placed)
