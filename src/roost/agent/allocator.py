@@ -183,25 +183,44 @@ class Allocator:
             self.numbers.keep(self.tenants, set(self.view.machines["owner"].tolist()))
         before = self.view.revision
         arm = self.arm_of(request.tenant)
-        shapes = self.shapes_of(request, arm)
-        order = placing_order(self.zone, shapes)
-        trial = place_gang(arm.engine, shapes, order, tenant.constraints, self._homes(tenant), top)
+        trial, overfilled = self._try(self.shapes_of(request, arm), arm, tenant, before, top)
         if trial.failed_vm is not None:
             return self._decision(request, tenant, trial, (), before, arm)
-        victims = self._make_way(trial, before, arm, at, fixed) if self.view.overfilled() else ()
+        victims = self._make_way(trial, before, arm, at, fixed) if overfilled else ()
         self.tenants.setdefault(request.tenant, tenant)
         tenant.created = numbers
         vms, books, own, machine_names = request.vms, self.vms, tenant.vms, self.zone.machine_names
         by_vm: list[Placement | None] = [None] * len(names)
         for i, machine in zip(trial.order, trial.machines, strict=True):
-            vm, name = vms[i], names[i]
+            vm, name, shape = vms[i], names[i], trial.shapes[i]
             if vm.isolated:
                 self.numbers.give(request.tenant)
-            running = books[name] = own[name] = RunningVM(name, vm, request.tenant, machine, shapes[i], at)
-            if shapes[i].traits["priority"]:
+            running = books[name] = own[name] = RunningVM(name, vm, request.tenant, machine, shape, at)
+            if shape.traits["priority"]:
                 self._note_lower(running)
             by_vm[i] = Placement(name, vm.type, machine_names[machine])
         return self._decision(request, tenant, trial, tuple(by_vm), before, arm, victims)  # type: ignore[arg-type]
+
+    def _try(self, shapes: tuple[Shape, ...], arm: Arm, tenant: Tenant, before: int, top: int) -> tuple[Trial, bool]:
+        """Put VMs on machines; says also whether others have to give way. Not only because it avoids conflicts: if
+        nobody has to give way to the very best choice, that is taken.
+        """
+        view, order, homes = self.view, placing_order(self.zone, shapes), self._homes(tenant)
+        view.overfilled()  # by what was tried and undone
+        trial = place_gang(arm.engine, shapes, order, tenant.constraints, homes, top)
+        if trial.failed_vm is not None or not view.overfilled():
+            return trial, False
+        if top == 1:
+            return trial, True
+        view.rewind(before)
+        best = place_gang(arm.engine, shapes, order, tenant.constraints, homes)
+        if best.failed_vm is None:
+            if not view.overfilled():
+                return best, False
+            view.rewind(before)
+        for i, machine in zip(trial.order, trial.machines, strict=True):
+            view.place(machine, shapes[i])
+        return trial, True
 
     def _make_way(
         self, trial: Trial, before: int, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
