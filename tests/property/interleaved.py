@@ -67,9 +67,20 @@ class HeldCourier:
 class Company:
     """Agents that share a zone, and clients that never ask for the same tenant twice at once."""
 
-    def __init__(self, zone: Zone, seed: int, agents: int = 3, settings: AgentSettings | None = None) -> None:
+    def __init__(
+        self,
+        zone: Zone,
+        seed: int,
+        agents: int = 3,
+        settings: AgentSettings | None = None,
+        *,
+        policy: Policy | None = None,
+        types: Sequence[str] = TYPES,
+        bands: Sequence[str] = ("", "", "spot"),
+    ) -> None:
+        """`types` and `bands`: of the VMs that clients want."""
         self.draw = random.Random(seed)
-        self.zone, self.policy = zone, Policy.default()
+        self.zone, self.policy, self.types, self.bands = zone, policy or Policy.default(), types, bands
         self.store = open_store("memory:", create=zone)
         assert self.store.catalogue == catalogue_of(zone)
         self.couriers = [HeldCourier(self.store) for _ in range(agents)]
@@ -119,8 +130,8 @@ class Company:
     def _request(self, number: int) -> Request:
         draw = self.draw
         size = draw.choice([1, 1, 2, 3, 5])
-        band, isolated = draw.choice(["", "", "spot"]), draw.random() < 0.15
-        vm = VM(draw.choice(TYPES), priority=band, isolated=isolated, requeue=draw.random() < 0.3)
+        band, isolated = draw.choice(self.bands), draw.random() < 0.15
+        vm = VM(draw.choice(self.types), priority=band, isolated=isolated, requeue=draw.random() < 0.3)
         if self.tenants and draw.random() < 0.25:  # scale out, perhaps while another agent does the same
             return Request(draw.choice(self.tenants), (vm,) * size)
         self.tenants.append(f"tenant {number}")

@@ -13,35 +13,12 @@ from hypothesis import strategies as st
 from roost.agent.agent import Agent, AgentSettings
 from roost.agent.operation import Answer, MoveVM, Operation, PlaceVMs, ReleaseVMs
 from roost.model.request import HOLD, VM, Constraints, Request, hold_of
-from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
-from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
 from roost.wiring import open_store
+from tests.property.cramped import BANDS, NAMES, POLICY, SIZES, ZONE
 from tests.property.effort import examples
 from tests.property.interleaved import HeldCourier
 
-BANDS = ("gold", "silver", "bronze", "iron")
-SIZES = {"one": (1, 2), "two": (2, 1), "three": (3, 3), "five": (5, 2), "tall": (1, 9), "eight": (8, 16)}
-NAMES = ("m0", "m1", "m2")
-ZONE = Zone(
-    name="z",
-    resources=(Resource("cores", "cores", 1), Resource("memory", "GiB", 1)),
-    bands=BANDS,
-    generations=(Generation("only", (8, 16)),),
-    vm_types=tuple(VMType(name, "s", {"only": size}) for name, size in SIZES.items()),
-    groups=(
-        MachineGroup(
-            datacenter="d", cluster="c", rack="r", generation="only", names=NAMES, update_domains=[0] * len(NAMES)
-        ),
-    ),
-)
-POLICY = Policy.parse(
-    """
-name: plain
-machines: {validators: [is_ready, has_room, respects_isolation], preferences: [best_fit]}
-tenants: [max_per_machine]
-"""
-)
 WISHES = (None, None, Constraints(evict_together=True), Constraints(evict_together=True, max_per_machine=1))
 
 

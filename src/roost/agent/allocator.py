@@ -111,7 +111,8 @@ class Allocator:
     ) -> None:
         self.zone, self._limits, self._clock, self._seed = zone, limits, clock, seed
         self.vms: dict[str, RunningVM] = {}
-        self._lower: dict[int, dict[str, RunningVM]] = {}  # by machine: VMs below the highest band, by name
+        # By machine: VMs below the highest band, by tenant and name. For a while two tenants may have the same name.
+        self._lower: dict[int, dict[tuple[str, str], RunningVM]] = {}
         self.tenants: dict[str, Tenant] = {}
         self.numbers = TenantNumbers()
         main = policy.main if isinstance(policy, PolicySplit) else policy
@@ -244,7 +245,7 @@ class Allocator:
         return self._lower.get(machine, {}).values()
 
     def _note_lower(self, running: RunningVM) -> None:
-        self._lower.setdefault(running.machine, {})[running.name] = running
+        self._lower.setdefault(running.machine, {})[running.tenant, running.name] = running
 
     def shapes_of(self, request: Request, arm: Arm) -> tuple[Shape, ...]:
         """What each VM of a request asks for; mostly they are one and the same VM."""
@@ -353,8 +354,9 @@ class Allocator:
         name, tenant = running.name, self.tenants[running.tenant]
         if tenant.vms.get(name) is running:
             del tenant.vms[name]
-        if self._lower and (lower := self._lower.get(running.machine)) and lower.get(name) is running:
-            del lower[name]
+        lower = self._lower.get(running.machine) if self._lower else None
+        if lower and lower.get((running.tenant, name)) is running:
+            del lower[running.tenant, name]
         if heir is not None:
             self.enter(heir)
         elif self.vms.get(name) is running:

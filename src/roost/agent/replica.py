@@ -141,7 +141,8 @@ class Replica:
             self.view.remove(vm.machine, vm.shape)
             self.allocator.strike(vm, heir=self.shadowed.pop(vm.name, None))
         for victim in ahead.victims:
-            if self.leaving.pop(victim.name, None):  # else the feed has taken it away meanwhile
+            if self.leaving.get(victim.name) is victim:  # else the feed has taken it away meanwhile
+                del self.leaving[victim.name]
                 self.view.place(victim.machine, victim.shape)
         if tenant := self.allocator.tenants.get(ahead.tenant):
             tenant.created = ahead.created
