@@ -14,16 +14,17 @@ ZONE = Zone(
     bands=BANDS,
     generations=(Generation("only", (8, 16)),),
     vm_types=tuple(VMType(name, "s", {"only": size}) for name, size in SIZES.items()),
-    groups=(
+    groups=tuple(
         MachineGroup(
-            datacenter="d", cluster="c", rack="r", generation="only", names=NAMES, update_domains=[0] * len(NAMES)
-        ),
+            datacenter="d", cluster="c", rack=f"rack of {name}", generation="only", names=(name,), update_domains=[0]
+        )
+        for name in NAMES
     ),
 )
 POLICY = Policy.parse(
     """
 name: plain
 machines: {validators: [is_ready, has_room, respects_isolation], preferences: [best_fit]}
-tenants: [max_per_machine]
+tenants: [max_per_machine, min_fault_domains]
 """
 )

@@ -142,10 +142,11 @@ class Company:
         return Request(self.tenants[-1], (*named, *(vm,) * size), limits)
 
     def work(self, agent: int, explain: bool = False) -> None:
-        """One turn of an agent; what it has just decided last is explained on the spot."""
+        """One turn of an agent; what it has just decided is explained on the spot."""
+        number = self.agents[agent]._number
         self.agents[agent].step()
         latest = self.couriers[agent].out[-1] if explain and self.couriers[agent].out else None
-        if latest is None:
+        if latest is None or latest.round.number <= number:  # else its books may have changed since
             return
         sent = self.agents[agent]._rounds[latest.round.number]
         for position, ticket in enumerate(sent):

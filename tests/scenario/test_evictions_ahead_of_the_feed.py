@@ -154,6 +154,19 @@ def test_what_is_held_for_a_victim_meanwhile_goes_with_it(two: Two, heard: bool)
     assert sorted(two.evicted()) == ["a", "a~hold", "on m1"]
 
 
+def test_nobody_is_told_to_free_what_is_leaving_already() -> None:
+    two = Two()
+    two.meanwhile(place("old", "gold", *full(NAMES[1:])), place("low", "silver", ("five", "a")))
+    two.hear()
+    first = two.decide(place("high", "gold", ("five", "x")))
+    assert victim_of(first) == "a"
+    second = two.decide(place("mid", "silver", ("eight", "y")))
+    assert second.decision is not None
+    (remedy,) = second.decision.explanation.remedies
+    assert remedy.vms == ("x",)
+    two.end(first)
+
+
 def test_a_name_that_has_to_leave_twice_is_that_of_two_vms(two: Two) -> None:
     """A victim goes by itself, and another VM that gets its name has to leave as well, before the first is refused."""
     two.meanwhile(ReleaseVMs("low", ("on m0",)), place("old", "gold", ("eight", "old")))

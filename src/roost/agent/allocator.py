@@ -113,6 +113,7 @@ class Allocator:
         self.vms: dict[str, RunningVM] = {}
         # By machine: VMs below the highest band, by tenant and name. For a while two tenants may have the same name.
         self._lower: dict[int, dict[tuple[str, str], RunningVM]] = {}
+        self.leaving: dict[str, RunningVM] = {}  # VMs in the books that are off their machines' rows: they give way
         self.tenants: dict[str, Tenant] = {}
         self.numbers = TenantNumbers()
         main = policy.main if isinstance(policy, PolicySplit) else policy
@@ -489,10 +490,10 @@ class Allocator:
     # ------------------------------------------------------------------------------------------- looking
 
     def running_on(self, machines: Iterable[int]) -> dict[int, list[RunningVM]]:
-        """The VMs on some machines, by machine row."""
+        """The VMs on some machines, by machine row, without those that are leaving."""
         found: dict[int, list[RunningVM]] = {m: [] for m in machines}
         for running in self.vms.values():
-            if running.machine in found:
+            if running.machine in found and self.leaving.get(running.name) is not running:
                 found[running.machine].append(running)
         return found
 
@@ -525,4 +526,5 @@ class Allocator:
 
     def check_invariants(self) -> None:
         """Raise unless the rows are exactly what the running VMs make of the zone."""
-        self.view.check_invariants((vm.machine, vm.shape) for vm in self.vms.values())
+        staying = (vm for vm in self.vms.values() if self.leaving.get(vm.name) is not vm)
+        self.view.check_invariants((vm.machine, vm.shape) for vm in staying)

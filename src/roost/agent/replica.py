@@ -85,9 +85,8 @@ class Replica:
         # VMs of others whose names the agent has given to VMs ahead of the feed. When the feed gets there, they are
         # gone, or else the agent's own are refused.
         self.shadowed: dict[str, RunningVM] = {}
-        # VMs that give way to what was placed ahead of the feed: they are off the rows, and in the books until it says
-        # so, too.
-        self.leaving: dict[str, RunningVM] = {}
+        # Those that give way to what was placed ahead of the feed stay in the books until it says so, too.
+        self.leaving = allocator.leaving
         self.registry = dict(ledger.registry)  # replaced, never changed, so that others see that it is another
         self.reshaped = False  # the zone has other machines by now: load it anew
 
@@ -304,8 +303,8 @@ class Replica:
     # --------------------------------------------------------------------------------------------- checking
 
     def check_invariants(self) -> None:
-        """Raise unless the rows are what the books add up to. Only while nothing is adopted or on its way off."""
-        if not self.adopted and not self.leaving:
+        """Raise unless the rows are what the books add up to. Only while nothing is adopted."""
+        if not self.adopted:
             self.allocator.check_invariants()
 
     def check_against(self, ledger: Ledger) -> None:
