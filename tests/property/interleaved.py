@@ -68,9 +68,20 @@ class HeldCourier:
 class Company:
     """Agents that share a zone, and clients that never ask for the same tenant twice at once."""
 
-    def __init__(self, zone: Zone, seed: int, agents: int = 3, settings: AgentSettings | None = None) -> None:
+    def __init__(
+        self,
+        zone: Zone,
+        seed: int,
+        agents: int = 3,
+        settings: AgentSettings | None = None,
+        *,
+        policy: Policy | None = None,
+        types: Sequence[str] = TYPES,
+        bands: Sequence[str] = ("", "", "spot"),
+    ) -> None:
+        """`types` and `bands`: of the VMs that clients want."""
         self.draw = random.Random(seed)
-        self.zone, self.policy = zone, Policy.default()
+        self.zone, self.policy, self.types, self.bands = zone, policy or Policy.default(), types, bands
         self.store = open_store("memory:", create=zone)
         assert self.store.catalogue == catalogue_of(zone)
         self.couriers = [HeldCourier(self.store) for _ in range(agents)]
@@ -141,8 +152,8 @@ class Company:
     def _request(self, number: int) -> Request:
         draw = self.draw
         size = draw.choice([1, 1, 2, 3, 5])
-        band, isolated = draw.choice(["", "", "spot"]), draw.random() < 0.15
-        vm = VM(draw.choice(TYPES), priority=band, isolated=isolated, requeue=draw.random() < 0.3)
+        band, isolated = draw.choice(self.bands), draw.random() < 0.15
+        vm = VM(draw.choice(self.types), priority=band, isolated=isolated, requeue=draw.random() < 0.3)
         if self.tenants and draw.random() < 0.25:  # scale out, perhaps while another agent does the same
             return Request(draw.choice(self.tenants), (vm,) * size)
         self.tenants.append(f"tenant {number}")
@@ -153,10 +164,11 @@ class Company:
         return Request(self.tenants[-1], (*named, *(vm,) * size), limits)
 
     def work(self, agent: int, explain: bool = False) -> None:
-        """One turn of an agent; what it has just decided last is explained on the spot."""
+        """One turn of an agent; what it has just decided is explained on the spot."""
+        number = self.agents[agent]._number
         self.agents[agent].step()
         latest = self.couriers[agent].out[-1] if explain and self.couriers[agent].out else None
-        if latest is None:
+        if latest is None or latest.round.number <= number:  # else its books may have changed since
             return
         sent = self.agents[agent]._rounds[latest.round.number]
         for position, ticket in enumerate(sent):

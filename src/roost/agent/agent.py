@@ -483,7 +483,9 @@ class Agent:
         replica, at = self.replica, self._now()
         decision = ticket.decision = replica.place(request, round_, position, top, at, purpose, leaving)
         ticket.decided = self._clock()
-        if self.shadow is not None and top == 1 and not ticket.dry:  # what avoids conflicts is no policy's choice
+        if (
+            self.shadow is not None and decision.trial.top == 1 and not ticket.dry
+        ):  # what avoids conflicts is no policy's choice
             self.shadow.look(decision)
         arm = replica.allocator.arm_of(request.tenant)
         trial, names = decision.trial, replica.allocator.zone.machine_names
@@ -507,7 +509,7 @@ class Agent:
             refused=trial.refused,
             victims=replica.victims(round_, position) if decision.victims else (),
             lots=int(arm.engine.rng[0]),
-            avoiding=top != 1,
+            avoiding=trial.top != 1,
             purpose=PURPOSES[decision.purpose],
         )
         if not decision.ok:

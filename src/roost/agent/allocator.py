@@ -112,7 +112,9 @@ class Allocator:
     ) -> None:
         self.zone, self._limits, self._clock, self._seed = zone, limits, clock, seed
         self.vms: dict[str, RunningVM] = {}
-        self._lower: dict[int, dict[str, RunningVM]] = {}  # by machine: VMs below the highest band, by name
+        # By machine: VMs below the highest band, by tenant and name. For a while two tenants may have the same name.
+        self._lower: dict[int, dict[tuple[str, str], RunningVM]] = {}
+        self.leaving: dict[str, RunningVM] = {}  # VMs in the books that are off their machines' rows: they give way
         self.tenants: dict[str, Tenant] = {}
         self.numbers = TenantNumbers()
         main = policy.main if isinstance(policy, PolicySplit) else policy
@@ -193,31 +195,60 @@ class Allocator:
         before = self.view.revision
         arm = self.arm_of(request.tenant)
         shapes = self.shapes_of(request, arm, _purpose(tenant, purpose))
-        order = placing_order(self.zone, shapes)
         for each in leaving:
             self.view.remove(each.machine, each.shape)
-        trial = place_gang(arm.engine, shapes, order, tenant.constraints, self._homes(tenant, leaving), top)
+        homes = self._homes(tenant, leaving)
+        trial, overfilled = self._try(shapes, arm, tenant.constraints, homes, self.view.revision, top)
         if trial.failed_vm is not None:
             if leaving:
                 self.view.rewind(before)
             return self._decision(request, tenant, trial, (), before, arm)
         since = {each.name: each.since for each in leaving}
-        victims = self._make_way(trial, before, arm, at, fixed) if self.view.overfilled() else ()
+        victims = self._make_way(trial, before, arm, at, fixed) if overfilled else ()
         self.tenants.setdefault(request.tenant, tenant)
         tenant.created = numbers
         vms, books, own, machine_names = request.vms, self.vms, tenant.vms, self.zone.machine_names
         by_vm: list[Placement | None] = [None] * len(names)
         for i, machine in zip(trial.order, trial.machines, strict=True):
-            vm, name = vms[i], names[i]
+            vm, name, shape = vms[i], names[i], trial.shapes[i]
             if vm.isolated:
                 self.numbers.give(request.tenant)
             running = books[name] = own[name] = RunningVM(
-                name, vm, request.tenant, machine, shapes[i], since.get(name, at) if since else at
+                name, vm, request.tenant, machine, shape, since.get(name, at) if since else at
             )
-            if shapes[i].traits["priority"]:
+            if shape.traits["priority"]:
                 self._note_lower(running)
             by_vm[i] = Placement(name, vm.type, machine_names[machine])
         return self._decision(request, tenant, trial, tuple(by_vm), before, arm, victims)  # type: ignore[arg-type]
+
+    def _try(
+        self,
+        shapes: tuple[Shape, ...],
+        arm: Arm,
+        constraints: Constraints,
+        homes: tuple[int, ...],
+        before: int,
+        top: int,
+    ) -> tuple[Trial, bool]:
+        """Put VMs on machines; says also whether others have to give way. Not only because it avoids conflicts: if
+        nobody has to give way to the very best choice, that is taken.
+        """
+        view, order = self.view, placing_order(self.zone, shapes)
+        view.overfilled()  # by what was tried and undone
+        trial = place_gang(arm.engine, shapes, order, constraints, homes, top)
+        if trial.failed_vm is not None or not view.overfilled():
+            return trial, False
+        if top == 1:
+            return trial, True
+        view.rewind(before)
+        best = place_gang(arm.engine, shapes, order, constraints, homes)
+        if best.failed_vm is None:
+            if not view.overfilled():
+                return best, False
+            view.rewind(before)
+        for i, machine in zip(trial.order, trial.machines, strict=True):
+            view.place(machine, shapes[i])
+        return trial, True
 
     def _make_way(
         self, trial: Trial, before: int, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
@@ -241,7 +272,7 @@ class Allocator:
         return self._lower.get(machine, {}).values()
 
     def _note_lower(self, running: RunningVM) -> None:
-        self._lower.setdefault(running.machine, {})[running.name] = running
+        self._lower.setdefault(running.machine, {})[running.tenant, running.name] = running
 
     def shapes_of(self, request: Request, arm: Arm, purpose: Purpose) -> tuple[Shape, ...]:
         """What each VM of a request asks for; mostly they are one and the same VM."""
@@ -350,8 +381,9 @@ class Allocator:
         name, tenant = running.name, self.tenants[running.tenant]
         if tenant.vms.get(name) is running:
             del tenant.vms[name]
-        if self._lower and (lower := self._lower.get(running.machine)) and lower.get(name) is running:
-            del lower[name]
+        lower = self._lower.get(running.machine) if self._lower else None
+        if lower and lower.get((running.tenant, name)) is running:
+            del lower[running.tenant, name]
         if heir is not None:
             self.enter(heir)
         elif self.vms.get(name) is running:
@@ -491,10 +523,10 @@ class Allocator:
     # ------------------------------------------------------------------------------------------- looking
 
     def running_on(self, machines: Iterable[int]) -> dict[int, list[RunningVM]]:
-        """The VMs on some machines, by machine row."""
+        """The VMs on some machines, by machine row, without those that are leaving."""
         found: dict[int, list[RunningVM]] = {m: [] for m in machines}
         for running in self.vms.values():
-            if running.machine in found:
+            if running.machine in found and self.leaving.get(running.name) is not running:
                 found[running.machine].append(running)
         return found
 
@@ -527,7 +559,8 @@ class Allocator:
 
     def check_invariants(self) -> None:
         """Raise unless the rows are exactly what the running VMs make of the zone."""
-        self.view.check_invariants((vm.machine, vm.shape) for vm in self.vms.values())
+        staying = (vm for vm in self.vms.values() if self.leaving.get(vm.name) is not vm)
+        self.view.check_invariants((vm.machine, vm.shape) for vm in staying)
 
 
 def _purpose(tenant: Tenant, given: Purpose | None) -> Purpose:

@@ -106,3 +106,4 @@ def _give_way(replica: Replica, victims: Iterable[Victim]) -> None:
         running = allocator.vms.get(victim.vm.vm)
         if running and running.machine == allocator.zone.machine_index[victim.vm.machine]:
             replica.view.remove(running.machine, running.shape)
+            replica.leaving[running.name] = running

@@ -93,9 +93,9 @@ class Replica:
         # VMs of others whose names the agent has given to VMs ahead of the feed. When the feed gets there, they are
         # gone, or else the agent's own are refused.
         self.shadowed: dict[str, RunningVM] = {}
-        # VMs that give way to what was placed ahead of the feed, or were placed elsewhere: they are off the rows, and
-        # in the books until it says so, too.
-        self.leaving: dict[str, RunningVM] = {}
+        # Those that give way to what was placed ahead of the feed, or were placed elsewhere, stay in the books until it
+        # says so, too.
+        self.leaving = allocator.leaving
         self.registry = dict(ledger.registry)  # replaced, never changed, so that others see that it is another
         if foresight := self.registry.get((foresight_.KIND, foresight_.NAME)):
             self._foresee(foresight)
@@ -163,7 +163,8 @@ class Replica:
             self.view.remove(vm.machine, vm.shape)
             self.allocator.strike(vm, heir=self.shadowed.pop(vm.name, None))
         for each in (*ahead.victims, *ahead.left):
-            if self.leaving.pop(each.name, None):  # else the feed has taken it away meanwhile
+            if self.leaving.get(each.name) is each:  # else the feed has taken it away meanwhile
+                del self.leaving[each.name]
                 self.view.place(each.machine, each.shape)
         if tenant := self.allocator.tenants.get(ahead.tenant):
             tenant.created = ahead.created
@@ -342,8 +343,8 @@ class Replica:
     # --------------------------------------------------------------------------------------------- checking
 
     def check_invariants(self) -> None:
-        """Raise unless the rows are what the books add up to. Only while nothing is adopted or on its way off."""
-        if not self.adopted and not self.leaving:
+        """Raise unless the rows are what the books add up to. Only while nothing is adopted."""
+        if not self.adopted:
             self.allocator.check_invariants()
 
     def check_against(self, ledger: Ledger) -> None:
