@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from roost.engine.rule import Rule
 from roost.engine.ruleset import BoundRule, RuleSet
-from roost.model.request import VM, Constraints
+from roost.model.request import ON_PLACES, VM, Constraints
 from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
 
@@ -329,7 +329,7 @@ class PlainAllocator:
 
     def _tenant(self, wish: Wish, rows: Rows) -> SimpleNamespace:
         homes = [rows.machines[m] for m in self.homes(wish.tenant)]
-        row: dict[str, int] = {name: getattr(wish.constraints, name) for name in Constraints.__struct_fields__}
+        row: dict[str, int] = {name: getattr(wish.constraints, name) for name in ON_PLACES}
         row["colocate"] = COLOCATE[wish.constraints.colocate]
         row |= {"placed": len(homes), "remaining": wish.remaining}
         for unit in ("rack", "update_domain"):

@@ -12,7 +12,7 @@ import msgspec
 from roost.agent.allocator import Allocator
 from roost.engine.explain import CANDIDATES, Explanation, WhyNot
 from roost.engine.ruleset import BoundRule
-from roost.model.request import Constraints, Request
+from roost.model.request import ON_PLACES, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import Thresholds
 from tests.oracle.plain import Answer, Key
@@ -135,7 +135,7 @@ def apply(remedy: Any, allocator: Allocator, request: Request) -> Request:
         return msgspec.structs.replace(
             request, vms=tuple(msgspec.structs.replace(vm, **{pin: ""}) for vm in request.vms)
         )
-    (name,) = (n for n in Constraints.__struct_fields__ if f"drop the constraint {n} = " in remedy.text)
+    (name,) = (n for n in ON_PLACES if f"drop the constraint {n} = " in remedy.text)
     if tenant := allocator.tenants.get(request.tenant):
         tenant.constraints = without(tenant.constraints, name)
         return request

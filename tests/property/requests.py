@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from roost.model.request import VM, Constraints
+from roost.model.request import ON_PLACES, VM, Constraints
 from roost.model.thresholds import Thresholds
 from roost.model.zone import Zone
 from tests.property.zones import ClusterPlan, Shape
@@ -70,7 +70,7 @@ def gangs(draw: st.DrawFn, one: st.SearchStrategy[VM], most: int = 6) -> tuple[V
 @st.composite
 def constraints(draw: st.DrawFn, fewest: int = 0) -> Constraints | None:
     """None, or any that make sense together."""
-    fields = st.sampled_from(Constraints.__struct_fields__)
+    fields = st.sampled_from(ON_PLACES)
     names = draw(st.lists(fields, min_size=fewest, max_size=3, unique=True))
     values: dict[str, Any] = {
         name: draw(st.sampled_from(("rack", "cluster", "datacenter")) if name == "colocate" else st.integers(1, 3))

@@ -254,10 +254,7 @@ class Allocator:
         self, trial: Trial, before: int, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
     ) -> tuple[RunningVM, ...]:
         """Take VMs of lower priority off the machines that a trial has overfilled."""
-        bands: dict[int, int] = {}
-        for i, machine in zip(trial.order, trial.machines, strict=True):
-            band = trial.shapes[i].traits["priority"]
-            bands[machine] = min(band, bands.get(machine, band))
+        bands = _highest_by_machine(trial)
         try:
             victims = choose_victims(self, bands, bands, arm.policy.rules.evictions, at, fixed)
         except MustWait:
@@ -458,10 +455,24 @@ class Allocator:
         rehearsal = Rehearsal(arm.engine, arm.shapes)
         number, what_for = self._number(request), _purpose(tenant, purpose)
         trial = rehearsal.try_out(request, number, tenant.constraints, self._homes(tenant), what_for)
-        found = explain(arm.engine, self.view, self._subject(request, tenant.constraints, trial, vm))
+        subject = self._subject(request, tenant.constraints, trial, vm)
+        found = explain(arm.engine, self.view, subject)
         if trial.failed_vm is None:
-            return found
+            return _giving_way(found, subject, self._would_give_way(trial, arm)) if self._lower else found
         return found.with_remedies(remedies(self, rehearsal, request, number, trial))
+
+    def _would_give_way(self, trial: Trial, arm: Arm) -> tuple[RunningVM, ...]:
+        """Who would have to give way to what was tried out; nobody, if that cannot be told yet."""
+        before = self.view.attempt()
+        try:
+            for i, machine in zip(trial.order, trial.machines, strict=True):
+                self.view.place(machine, trial.shapes[i])
+            bands = _highest_by_machine(trial)
+            return choose_victims(self, bands, bands, arm.policy.rules.evictions, 0.0, lambda _: False)
+        except MustWait:
+            return ()
+        finally:
+            self.view.rewind(before)
 
     def why_not(self, request: Request, machine: str, vm: int | None = None) -> WhyNot:
         """Why a machine does not get a VM of a request: who refuses it, or the preference by which it loses."""
@@ -486,10 +497,7 @@ class Allocator:
 
     def explain_past(self, decision: Decision, vm: int | None) -> Explanation:
         subject = self._subject(decision.request, decision.constraints, decision.trial, vm)
-        found = explain(decision.engine, self._past(decision), subject)
-        if decision.victims:
-            mine = [victim.name for victim in decision.victims if victim.machine == subject.chosen]
-            found = found.with_victims(mine)
+        found = _giving_way(explain(decision.engine, self._past(decision), subject), subject, decision.victims)
         arm = self.arm_of(decision.request.tenant)
         if decision.ok or not self.view.unchanged_since(decision.after) or decision.engine is not arm.engine:
             return found
@@ -561,6 +569,20 @@ class Allocator:
         """Raise unless the rows are exactly what the running VMs make of the zone."""
         staying = (vm for vm in self.vms.values() if self.leaving.get(vm.name) is not vm)
         self.view.check_invariants((vm.machine, vm.shape) for vm in staying)
+
+
+def _highest_by_machine(trial: Trial) -> dict[int, int]:
+    """The highest priority that a trial puts on each machine."""
+    bands: dict[int, int] = {}
+    for i, machine in zip(trial.order, trial.machines, strict=True):
+        band = trial.shapes[i].traits["priority"]
+        bands[machine] = min(band, bands.get(machine, band))
+    return bands
+
+
+def _giving_way(found: Explanation, subject: Subject, victims: Iterable[RunningVM]) -> Explanation:
+    """The same with those that give way on the machine that was chosen."""
+    return found.with_victims([victim.name for victim in victims if victim.machine == subject.chosen])
 
 
 def _purpose(tenant: Tenant, given: Purpose | None) -> Purpose:
