@@ -119,7 +119,12 @@ class PlainAllocator:
     quarantined: set[int] = field(default_factory=set)
     thresholds: dict[int, Thresholds] = field(default_factory=dict)  # by cluster, where they differ from the zone's
     numbers: dict[str, int] = field(default_factory=dict)
+    foresight: dict[str, Any] = field(default_factory=dict)
     _known_constants: dict[tuple[Any, str], tuple[Any, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        nothing = self.zone.clusters[0]
+        self.foresight = {name: nothing[name].tolist() for name in ("arrivals", "ahead")}
 
     # ------------------------------------------------------------------------------------------ bookkeeping
 
@@ -152,7 +157,7 @@ class PlainAllocator:
         return Rows(
             plain(self.zone.machines, *place, "versions_behind", "failures", "health", "state"),
             plain(self.zone.racks, "cluster"),
-            plain(self.zone.clusters, "datacenter", "generation", "features", "supports"),
+            plain(self.zone.clusters, "datacenter", "generation", "features", "supports", "demands"),
         )
 
     def demand(self, vm: VM) -> list[list[int]]:
@@ -209,6 +214,7 @@ class PlainAllocator:
                 racks=sum(rack.cluster == c for rack in racks),
                 index=c,
                 quarantined=int(c in self.quarantined),
+                **self.foresight,
                 thresholds=self._thresholds(c),
             )
             for c, fixed in enumerate(self._fixed.clusters)
@@ -303,7 +309,12 @@ class PlainAllocator:
 
     def _ask(self, bound: BoundRule, row: SimpleNamespace, vm: SimpleNamespace) -> Any:
         facts = [self._fact(need, row, vm) for need in bound.rule.needs]
-        return bound.rule.function(row, vm, *facts, *self._constants(bound))
+        also = [self._cluster_of(row)] if bound.rule.of_cluster else []
+        return bound.rule.function(row, vm, *also, *facts, *self._constants(bound))
+
+    def _cluster_of(self, machine: SimpleNamespace) -> SimpleNamespace:
+        """What a machine's cluster is, and what is foreseen for it."""
+        return SimpleNamespace(**vars(self._fixed.clusters[machine.cluster]), **self.foresight)
 
     def _fact(self, column: Rule, row: SimpleNamespace, vm: SimpleNamespace) -> float:
         """What a derived column holds for a machine, worked out on the spot."""

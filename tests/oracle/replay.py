@@ -104,8 +104,8 @@ class Replay:
 
     def _row(self, time: float, before: float) -> dict[str, float]:
         vms = self.running(time)
-        total, whole, busy, empty = [0, 0], [0, 0], 0, 0
-        stranded = [0, 0]
+        total, whole, busy, stranded = [0, 0], [0, 0], [0, 0], [0, 0]
+        empty = 0
         for machine, generation in self.generation.items():
             used, capacity = self.used(vms, machine), CAPACITY[generation]
             free = [capacity[r] - used[r] for r in range(2)]
@@ -116,17 +116,16 @@ class Replay:
             if not hosts:
                 empty += 1
                 continue
-            busy += capacity[0]
-            if self.too_full(free, generation):
-                for r in range(2):
-                    stranded[r] += free[r]
+            for r in range(2):
+                busy[r] += capacity[r]
+                stranded[r] += free[r] if self.too_full(free, generation) else 0
         lately = [each for each in self.asked if before < each.at <= time]
         placed = [each for each in lately if each.status == "placed"]
         row = {
             "time_s": time,
             "warm": 1 if time >= self.warm_up else 0,
             "utilisation": total[0] / whole[0],
-            "density": total[0] / busy if busy else 0.0,
+            "density": total[0] / busy[0] if busy[0] else 0.0,
             "empty_machines": empty,
             "machines_down": self._down(time),
             "vms": len(vms),
@@ -144,6 +143,7 @@ class Replay:
         }
         for r, name in enumerate(RESOURCES):
             row[f"used_{name}"] = total[r] / whole[r]
+            row[f"density_{name}"] = total[r] / busy[r] if busy[r] else 0.0
             row[f"stranded_{name}"] = stranded[r] / whole[r]
         return row
 

@@ -52,6 +52,9 @@ SHORT_TIMELINE = {
     "cache_misses": [1, 0, 1, 1, 0],
     "used_cores": [3 / 8, 6 / 8, 7 / 8, 6 / 8, 6 / 8],
     "used_memory": [6 / 16, 12 / 16, 13 / 16, 12 / 16, 12 / 16],
+    # One machine until 1, then both.
+    "density_cores": [3 / 4, 6 / 8, 7 / 8, 6 / 8, 6 / 8],
+    "density_memory": [6 / 8, 12 / 16, 13 / 16, 12 / 16, 12 / 16],
     # A small fits wherever a core and a GiB are free: only the machine with the small is too full, with 1 GiB left.
     "stranded_cores": [0, 0, 0, 0, 0],
     "stranded_memory": [0, 0, 1 / 16, 0, 0],

@@ -12,7 +12,7 @@ import msgspec
 
 from roost.agent.agent import Agent, AgentSettings, Ticket
 from roost.agent.courier import Delivery, Group
-from roost.agent.operation import MoveVM, Operation, PlaceVMs, ReleaseVMs, SetCluster, SetEntry, SetMachine
+from roost.agent.operation import HealVMs, MoveVM, Operation, PlaceVMs, ReleaseVMs, SetCluster, SetEntry, SetMachine
 from roost.agent.past import recall
 from roost.engine.explain import Explanation
 from roost.model.inventory import catalogue_of
@@ -68,9 +68,20 @@ class HeldCourier:
 class Company:
     """Agents that share a zone, and clients that never ask for the same tenant twice at once."""
 
-    def __init__(self, zone: Zone, seed: int, agents: int = 3, settings: AgentSettings | None = None) -> None:
+    def __init__(
+        self,
+        zone: Zone,
+        seed: int,
+        agents: int = 3,
+        settings: AgentSettings | None = None,
+        *,
+        policy: Policy | None = None,
+        types: Sequence[str] = TYPES,
+        bands: Sequence[str] = ("", "", "spot"),
+    ) -> None:
+        """`types` and `bands`: of the VMs that clients want."""
         self.draw = random.Random(seed)
-        self.zone, self.policy = zone, Policy.default()
+        self.zone, self.policy, self.types, self.bands = zone, policy or Policy.default(), types, bands
         self.store = open_store("memory:", create=zone)
         assert self.store.catalogue == catalogue_of(zone)
         self.couriers = [HeldCourier(self.store) for _ in range(agents)]
@@ -93,8 +104,10 @@ class Company:
             operation = PlaceVMs(self._request(number), healing=draw.random() < 0.1)
         elif kind < 0.8:
             operation = ReleaseVMs(draw.choice(self.tenants))
-        elif kind < 0.88:
+        elif kind < 0.86:
             operation = self._move(agent)
+        elif kind < 0.9:
+            operation = self._heal(agent)
         elif kind < 0.97:
             machine = draw.choice(self.zone.machine_names)
             operation = SetMachine(machine, draw.choice(STATES[:2] + STATES), health=draw.choice([100, 80, 40]))
@@ -125,24 +138,37 @@ class Company:
         self.begun.append(MoveVM(vm.tenant, vm.name, names[target], draw.choice(STEPS[-3:])))
         return self.begun[-1]
 
+    def _heal(self, agent: int) -> HealVMs:
+        """Some VMs of a tenant are to be healed, most likely because their machine is not ready."""
+        draw, allocator = self.draw, self.agents[agent].allocator
+        states = allocator.view.machines["state"]
+        lost = [vm for vm in allocator.vms.values() if states[vm.machine] and not vm.name.endswith(HOLD)]
+        if not lost:
+            return HealVMs(draw.choice(self.tenants), ("nobody",))
+        tenant = draw.choice(lost).tenant
+        names = [vm.name for vm in lost if vm.tenant == tenant]
+        return HealVMs(tenant, tuple(draw.sample(names, draw.randint(1, len(names)))))
+
     def _request(self, number: int) -> Request:
         draw = self.draw
         size = draw.choice([1, 1, 2, 3, 5])
-        vm = VM(draw.choice(TYPES), priority=draw.choice(["", "", "spot"]), isolated=draw.random() < 0.15)
+        band, isolated = draw.choice(self.bands), draw.random() < 0.15
+        vm = VM(draw.choice(self.types), priority=band, isolated=isolated, requeue=draw.random() < 0.3)
         if self.tenants and draw.random() < 0.25:  # scale out, perhaps while another agent does the same
             return Request(draw.choice(self.tenants), (vm,) * size)
         self.tenants.append(f"tenant {number}")
         limits = None
         if size > 1 and draw.random() < 0.5:
-            limits = Constraints(min_fault_domains=2, max_per_machine=1)
+            limits = Constraints(min_fault_domains=2, max_per_machine=1, evict_together=draw.random() < 0.3)
         named = [msgspec.structs.replace(vm, name=f"mine {number % 7}")] if draw.random() < 0.1 else []
         return Request(self.tenants[-1], (*named, *(vm,) * size), limits)
 
     def work(self, agent: int, explain: bool = False) -> None:
-        """One turn of an agent; what it has just decided last is explained on the spot."""
+        """One turn of an agent; what it has just decided is explained on the spot."""
+        number = self.agents[agent]._number
         self.agents[agent].step()
         latest = self.couriers[agent].out[-1] if explain and self.couriers[agent].out else None
-        if latest is None:
+        if latest is None or latest.round.number <= number:  # else its books may have changed since
             return
         sent = self.agents[agent]._rounds[latest.round.number]
         for position, ticket in enumerate(sent):
@@ -177,8 +203,28 @@ class Company:
             decided = self.store.decided(ticket.key)
             done = decided is not None and decided.outcome == "committed"
             assert done == (ticket.answer.status == "done"), (ticket, decided)
-            if decided is not None and isinstance(ticket.operation, PlaceVMs) and done:
+            if decided is not None and isinstance(ticket.operation, PlaceVMs | HealVMs) and done:
                 assert [p.machine for p in ticket.answer.placements] == [p.machine for p in decided.placed]
+        self.check_evictions()
+
+    def check_evictions(self) -> int:
+        """Nobody gave way but to something of a higher priority that was committed; returns how many did."""
+        evicted = 0
+        band = {"": 0} | {name: i for i, name in enumerate(self.zone.bands)}
+        for row in self.store.changes(0).rows:
+            for entry in row.entries:
+                if entry.eviction is None:
+                    continue
+                decided = self.store.decided(entry.key)
+                assert decided is not None
+                assert decided.outcome == "committed"
+                stayed = {vm.vm for vm in entry.placed}
+                gone = [vm for vm in entry.released if vm.vm not in stayed]
+                evicted += len(gone)
+                highest = min(band[vm.spec.priority] for vm in decided.placed)
+                assert all(band[vm.spec.priority] > highest for vm in gone)
+                assert {vm.vm for vm in gone} <= {victim.vm.vm for victim in decided.record.victims}
+        return evicted
 
     def check_explanations(self) -> int:
         """Each explanation given at the time is the one that the store gives now; returns how many there were."""
@@ -187,7 +233,10 @@ class Company:
             decided = self.store.decided(key)
             if decided is None or decided.record.retries != retries:
                 continue  # that try was lost; a later one stands
-            assert recall(self.store, key, lambda _: self.policy).explanation == then
+            now = recall(self.store, key, lambda _: self.policy).explanation
+            if not then.remedies:  # it was asked for when the copy had changed, too late to try any
+                now = now.with_remedies(())
+            assert now == then
             checked += 1
         return checked
 

@@ -209,10 +209,10 @@ def fits_in_sum(world: World, request: Request, vm: int, checked: Checked) -> bo
     """Whether the machines that lack nothing but room have enough of each resource together."""
     wish = Wish(request.vms[vm], request.tenant)
     with lifted(world, request, checked):
-        answer = world.oracle.answer(wish, range(len(world.zone.clusters)), ignored=("has_room", "evicts_nobody"))
+        answer = world.oracle.answer(wish, range(len(world.zone.clusters)), ignored=("has_room",))
     rows = [answer.rows.machines[m] for m in answer.valid]
     return bool(rows) and all(
-        sum(row.free[-1][r] for row in rows) >= max(answer.vm.demand[row.generation][r] for row in rows)
+        sum(row.free[answer.vm.priority][r] for row in rows) >= max(answer.vm.demand[row.generation][r] for row in rows)
         for r in range(len(world.zone.resources))
     )
 

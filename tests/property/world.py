@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roost.agent.allocator import Allocator
+from roost.agent.allocator import Allocator, RunningVM
 from roost.agent.decision import Decision
 from roost.engine.selection import Assignment, CacheLimits
 from roost.engine.shape import Shape
@@ -116,10 +116,11 @@ class World:
         assert decision.constraints == constraints
         assert decision.trial.machines == checked.final.machines
         same = self.twin.allocate(request, purpose=said)
-        assert (decision.ok, decision.placements, decision.trial.machines) == (
+        assert (decision.ok, decision.placements, decision.trial.machines, names_of(decision.victims)) == (
             same.ok,
             same.placements,
             same.trial.machines,
+            names_of(same.victims),
         ), "the twin decided otherwise"
         if decision.ok:
             self._keep(request, decision)
@@ -133,8 +134,29 @@ class World:
         for vm, placement in zip(request.vms, decision.placements, strict=True):
             assert placement.type == vm.type
             self.oracle.place(placement.vm, vm, request.tenant, self.zone.machine(placement.machine))
+        self._check_victims(request, decision)
         by_order = [self.zone.machine(decision.placements[i].machine) for i in decision.trial.order]
         assert by_order == list(decision.trial.machines)
+
+    def _check_victims(self, request: Request, decision: Decision) -> None:
+        """Those that give way are of lower priority than what came to their machine, and none could have stayed."""
+        names = names_of(decision.victims)
+        assert len(set(names)) == len(names)
+        gone = {name: self.oracle.residents[name] for name in names}
+        for name in names:
+            self.oracle.remove(name)
+        assert self.oracle.over_capacity() == []
+        for name, resident in gone.items():
+            arrived = [
+                self.oracle.priority(vm)
+                for vm, placement in zip(request.vms, decision.placements, strict=True)
+                if self.zone.machine(placement.machine) == resident.machine
+            ]
+            assert arrived, f"{name} had to leave a machine that nobody came to"
+            assert self.oracle.priority(resident.vm) > min(arrived)
+            self.oracle.residents[name] = resident
+            assert self.oracle.over_capacity() != [], f"{name} could have stayed"
+            self.oracle.remove(name)
 
     def _check_attempts(self, request: Request, constraints: Constraints, decision: Decision) -> tuple[Attempt, ...]:
         """Go through the engine's choices one by one; units of colocation that were too small are out afterwards."""
@@ -272,6 +294,11 @@ class World:
         assert changed(self.rows(), [self.twin.view.machines, self.twin.view.racks, self.twin.view.clusters]) == []
         assert set(self.allocator.vms) == set(self.oracle.residents)
         assert set(self.allocator.tenants) == {r.tenant for r in self.oracle.residents.values()}
+
+
+def names_of(vms: Sequence[RunningVM]) -> list[str]:
+    """What VMs are called."""
+    return [vm.name for vm in vms]
 
 
 def changed(before: Sequence[NDArray[np.void]], after: Sequence[NDArray[np.void]]) -> list[str]:

@@ -277,6 +277,33 @@ def test_the_store_ends_up_with_the_last_state_of_a_machine_whoever_tells_of_it_
 MAINTAINED = Faults(maintenance=(Maintenance(at=2, lasts=6, cluster="c0"),))
 
 
+def test_a_vm_that_has_to_give_way_is_gone_and_counted() -> None:
+    asks = [ask(0, "whole", stay=50, priority="low"), ask(10, "whole", stay=5), ask(20, "small", priority="low")]
+    result = run(asks, machines(old=1), until=60)
+    assert statuses(result) == ["placed"] * 3
+    assert result.summary["evictions"] == 1
+    lower, highest = column(result, "vms_lower"), column(result, "utilisation_highest")
+    assert [lower[at] for at in (5, 12, 21)] == [1, 0, 1]
+    assert [highest[at] for at in (5, 12, 21)] == [0.0, 1.0, 0.0]
+    assert result.summary["evictions_per_vm_hour"] == pytest.approx(3_600 / 50, rel=0.05)
+
+
+def test_a_vm_that_has_to_give_way_before_anybody_heard_that_it_runs_is_gone_as_well() -> None:
+    asks = [ask(0, "whole", priority="low"), ask(0.4, "whole")]
+    slow = Latency(commit_ms=1_000, feed_ms=0)
+    watched = Watched.of(simulation(asks, machines(old=1), latency=slow, agents=Agents(count=2), until=20))
+    assert statuses(watched.tables) == ["placed"] * 2
+    assert watched.tables.summary["evictions"] == 1
+    assert [guest.tenant for guest in watched.simulation._guests.values()] == ["t1"]
+
+
+def test_a_vm_may_have_to_give_way_while_it_is_being_taken_off() -> None:
+    asks = [ask(0, "whole", stay=10, priority="low"), ask(10, "whole")]
+    watched = Watched.of(simulation(asks, machines(old=1), latency=Latency(commit_ms=500), until=20))
+    assert not [seen for seen in watched.answers if seen.answer.status == "declined"]
+    assert [guest.tenant for guest in watched.simulation._guests.values()] == ["t1"]
+
+
 def test_maintenance_takes_no_new_vms_keeps_those_it_has_and_ends() -> None:
     asks = [ask(0, "small"), ask(2, "small"), ask(7.9, "small"), ask(8, "small")]
     result = run(asks, machines(2), until=9, faults=MAINTAINED)

@@ -52,7 +52,6 @@ def test_the_digest_changes_with_the_text() -> None:
         ("is_ready,", "is_ready, is_ready,", 3, ["listed twice"]),
         ("is_ready,", "best_fit,", 3, ["no rule here is called 'best_fit'"]),
         ("has_room, ", "", 3, ["has_room is missing", "over-filled"]),
-        (", evicts_nobody", "", 3, ["evicts_nobody is missing"]),
         ("name: test", "nam: test", 1, ["unknown field `nam`"]),
         ("name: test", "name: 3", 1, ["Expected `str`"]),
         ("name: test", "name: test\nname: again", 2, ["appears twice"]),

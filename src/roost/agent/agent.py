@@ -21,14 +21,17 @@ from typing import Protocol, TypedDict
 
 import msgspec
 
-from roost.agent.allocator import Allocator
+from roost.agent.allocator import Allocator, RunningVM
 from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.courier import Courier, Delivery, Group
 from roost.agent.decision import Decision
+from roost.agent.evicting import MustWait
+from roost.agent.healing import to_heal
 from roost.agent.moving import held_for, moving, refused
 from roost.agent.operation import (
     AddMachines,
     Answer,
+    HealVMs,
     MoveVM,
     Operation,
     PlaceVMs,
@@ -46,7 +49,7 @@ from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
-from roost.model.request import Placement
+from roost.model.request import Placement, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import KIND as THRESHOLD
 from roost.model.thresholds import PURPOSES, Purpose
@@ -259,6 +262,9 @@ class Agent:
         replica.ahead[number] = RoundAhead()
         try:
             return ticket, self._decide(ticket, number, 0)
+        except MustWait:
+            self._answer(ticket, "conflicts", "what would have to give way is on its way to somewhere")
+            return ticket, None
         except RoostError as error:
             self._answer(ticket, "invalid", error=error)
             return ticket, None
@@ -352,6 +358,9 @@ class Agent:
                 continue
             try:
                 proposal = self._decide(ticket, number, len(tickets))
+            except MustWait:
+                self._held.append(ticket)
+                continue
             except RoostError as error:
                 if ticket.asked:
                     self._answer(ticket, "invalid", error=error)
@@ -364,12 +373,14 @@ class Agent:
             self._busy.add(_tenant_of(ticket.operation))
             if isinstance(proposal, store.Place):
                 vms += len(proposal.placed)
+                ahead.plain &= not proposal.victims and not proposal.leaving
             elif not isinstance(proposal, store.Decline | store.Ask):
                 ahead.plain = False
         if not tickets:
             del replica.ahead[number]
             return False
         placed = tuple((p.tenant, p.placed) if isinstance(p, store.Place) else ("", ()) for p in proposals)
+        victims = {i: p.victims for i, p in enumerate(proposals) if isinstance(p, store.Place) and p.victims}
         self.counters.rounds += 1
         self._rounds[number] = tickets
         seen = Round(
@@ -380,6 +391,7 @@ class Agent:
             ahead=beyond,
             adopted=adopted,
             placed=placed,
+            victims=victims,
         )
         self.courier.send(Group(seen, proposals, self.recheck, self.settings.strict))
         return True
@@ -407,6 +419,8 @@ class Agent:
         operation = ticket.operation
         if isinstance(operation, PlaceVMs):
             return self._place(ticket, operation, round_, position)
+        if isinstance(operation, HealVMs):
+            return self._heal(ticket, operation, round_, position)
         record = self._record(ticket, round_, position)
         common: _Common = {"key": ticket.key, "request": ticket.request, "record": record}
         if isinstance(operation, ReleaseVMs):
@@ -442,9 +456,36 @@ class Agent:
         if operation.generation is not None:
             _check_generation(f"tenant {request.tenant}", operation.generation, stamp)
         purpose = Purpose.HEALING if operation.healing else None
-        decision = ticket.decision = replica.place(request, round_, position, top, purpose)
+        return self._propose(ticket, request, round_, position, stamp, top, purpose)
+
+    def _heal(self, ticket: Ticket, operation: HealVMs, round_: int, position: int) -> Proposal:
+        """VMs that are still on machines that are not ready are placed again; if all are well, that is said."""
+        allocator = self.replica.allocator
+        lost, held = to_heal(allocator, operation)
+        wishes = tuple([msgspec.structs.replace(vm.vm, name=vm.name) for vm in lost])
+        stamp = allocator.tenants[operation.tenant].stamp
+        top = self.avoidance.draw()
+        request, leaving = Request(operation.tenant, wishes), (*lost, *held)
+        return self._propose(ticket, request, round_, position, stamp, top, Purpose.HEALING, leaving)
+
+    def _propose(
+        self,
+        ticket: Ticket,
+        request: Request,
+        round_: int,
+        position: int,
+        stamp: int,
+        top: int,
+        purpose: Purpose | None,
+        leaving: Sequence[RunningVM] = (),
+    ) -> Proposal:
+        """Decide where VMs are to run; the proposal, or that it is declined."""
+        replica, at = self.replica, self._now()
+        decision = ticket.decision = replica.place(request, round_, position, top, at, purpose, leaving)
         ticket.decided = self._clock()
-        if self.shadow is not None and top == 1 and not ticket.dry:  # what avoids conflicts is no policy's choice
+        if (
+            self.shadow is not None and decision.trial.top == 1 and not ticket.dry
+        ):  # what avoids conflicts is no policy's choice
             self.shadow.look(decision)
         arm = replica.allocator.arm_of(request.tenant)
         trial, names = decision.trial, replica.allocator.zone.machine_names
@@ -453,7 +494,7 @@ class Agent:
             agent=self.name,
             round=round_,
             position=position,
-            at=self._now(),
+            at=at,
             by=ticket.by,
             policy=arm.recorded,
             retries=ticket.retries,
@@ -466,8 +507,9 @@ class Agent:
             order=() if len(order) == 1 or order == tuple(range(len(order))) else order,
             found=() if decision.ok else tuple([names[m] for m in trial.machines]),
             refused=trial.refused,
+            victims=replica.victims(round_, position) if decision.victims else (),
             lots=int(arm.engine.rng[0]),
-            avoiding=top != 1,
+            avoiding=trial.top != 1,
             purpose=PURPOSES[decision.purpose],
         )
         if not decision.ok:
@@ -485,6 +527,9 @@ class Agent:
             constraints=decision.constraints,
             stamp=stamp,
             placed=placed,
+            leaving=tuple([replica.running(vm) for vm in leaving]),
+            victims=record.victims,
+            grace=arm.policy.rules.evictions.grace,
             seen=seen,
         )
 
@@ -755,7 +800,7 @@ class Agent:
 def _tenant_of(operation: Operation) -> str:
     if isinstance(operation, PlaceVMs):
         return operation.request.tenant
-    return operation.tenant if isinstance(operation, ReleaseVMs | MoveVM) else ""
+    return operation.tenant if isinstance(operation, ReleaseVMs | HealVMs | MoveVM) else ""
 
 
 def _check_generation(what: str, wanted: int | None, now: int) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
 from roost.agent.decision import Decision
+from roost.agent.evicting import MustWait, choose_victims, never
 from roost.agent.gang import Trial, place_gang
 from roost.agent.order import placing_order
 from roost.agent.rehearsal import Rehearsal, try_out
@@ -29,6 +30,7 @@ from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Reque
 from roost.model.rows import MachineState
 from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
+from roost.store.contract import OCCUPIED
 
 UNNAMED = {""}  # the names of VMs that are to be given one
 
@@ -41,6 +43,7 @@ class RunningVM(msgspec.Struct, frozen=True, gc=False):
     tenant: str
     machine: int
     shape: Shape
+    since: float = 0.0  # when it was first placed, in seconds since 1970; 0: nobody knows
 
 
 class Tenant(msgspec.Struct, eq=False):
@@ -109,6 +112,9 @@ class Allocator:
     ) -> None:
         self.zone, self._limits, self._clock, self._seed = zone, limits, clock, seed
         self.vms: dict[str, RunningVM] = {}
+        # By machine: VMs below the highest band, by tenant and name. For a while two tenants may have the same name.
+        self._lower: dict[int, dict[tuple[str, str], RunningVM]] = {}
+        self.leaving: dict[str, RunningVM] = {}  # VMs in the books that are off their machines' rows: they give way
         self.tenants: dict[str, Tenant] = {}
         self.numbers = TenantNumbers()
         main = policy.main if isinstance(policy, PolicySplit) else policy
@@ -156,34 +162,117 @@ class Allocator:
 
     # ------------------------------------------------------------------------------------------- placing
 
-    def allocate(self, request: Request, top: int = 1, purpose: Purpose | None = None) -> Decision:
+    def allocate(self, request: Request, top: int = 1, at: float = 0.0, purpose: Purpose | None = None) -> Decision:
         """Place all VMs of a request, or none. A request that makes no sense raises; one that does not fit does not.
 
-        `top` > 1 draws each machine among that many of the best, not among the very best only. `purpose`: unless it is
-        said, VMs of a tenant that has some are a scale-out, and others a new deployment.
+        `top` > 1 draws each machine among that many of the best, not among the very best only; `at`: what time it is,
+        in seconds since 1970. VMs of lower priority that have to give way are released. `purpose`: unless it is said,
+        VMs of a tenant that has some are a scale-out, and others a new deployment.
+        """
+        decision = self.decide(request, top, at, purpose=purpose)
+        for victim in decision.victims:
+            self.strike(victim)
+        return decision
+
+    def decide(
+        self,
+        request: Request,
+        top: int = 1,
+        at: float = 0.0,
+        fixed: Callable[[RunningVM], bool] = never,
+        leaving: Sequence[RunningVM] = (),
+        purpose: Purpose | None = None,
+    ) -> Decision:
+        """The same, but those that give way stay in the books: they are only taken off their machines' rows.
+
+        What is `fixed` cannot give way; raises MustWait, and changes nothing, if it would have to. `leaving`: the VMs
+        of the request as they run now, and what is held for them; they are off the rows if all find other machines.
         """
         tenant = self._tenant_of(request)
-        names, numbers = self._name_vms(request, tenant)
+        names, numbers = self._name_vms(request, tenant, leaving)
         if len(self.numbers) > MOST_NUMBERS:
             self.numbers.keep(self.tenants, set(self.view.machines["owner"].tolist()))
         before = self.view.revision
         arm = self.arm_of(request.tenant)
         shapes = self.shapes_of(request, arm, _purpose(tenant, purpose))
-        order = placing_order(self.zone, shapes)
-        trial = place_gang(arm.engine, shapes, order, tenant.constraints, self._homes(tenant), top)
+        for each in leaving:
+            self.view.remove(each.machine, each.shape)
+        homes = self._homes(tenant, leaving)
+        trial, overfilled = self._try(shapes, arm, tenant.constraints, homes, self.view.revision, top)
         if trial.failed_vm is not None:
+            if leaving:
+                self.view.rewind(before)
             return self._decision(request, tenant, trial, (), before, arm)
+        since = {each.name: each.since for each in leaving}
+        victims = self._make_way(trial, before, arm, at, fixed) if overfilled else ()
         self.tenants.setdefault(request.tenant, tenant)
         tenant.created = numbers
         vms, books, own, machine_names = request.vms, self.vms, tenant.vms, self.zone.machine_names
         by_vm: list[Placement | None] = [None] * len(names)
         for i, machine in zip(trial.order, trial.machines, strict=True):
-            vm, name = vms[i], names[i]
+            vm, name, shape = vms[i], names[i], trial.shapes[i]
             if vm.isolated:
                 self.numbers.give(request.tenant)
-            books[name] = own[name] = RunningVM(name, vm, request.tenant, machine, shapes[i])
+            running = books[name] = own[name] = RunningVM(
+                name, vm, request.tenant, machine, shape, since.get(name, at) if since else at
+            )
+            if shape.traits["priority"]:
+                self._note_lower(running)
             by_vm[i] = Placement(name, vm.type, machine_names[machine])
-        return self._decision(request, tenant, trial, tuple(by_vm), before, arm)  # type: ignore[arg-type]  # all are there
+        return self._decision(request, tenant, trial, tuple(by_vm), before, arm, victims)  # type: ignore[arg-type]
+
+    def _try(
+        self,
+        shapes: tuple[Shape, ...],
+        arm: Arm,
+        constraints: Constraints,
+        homes: tuple[int, ...],
+        before: int,
+        top: int,
+    ) -> tuple[Trial, bool]:
+        """Put VMs on machines; says also whether others have to give way. Not only because it avoids conflicts: if
+        nobody has to give way to the very best choice, that is taken.
+        """
+        view, order = self.view, placing_order(self.zone, shapes)
+        view.overfilled()  # by what was tried and undone
+        trial = place_gang(arm.engine, shapes, order, constraints, homes, top)
+        if trial.failed_vm is not None or not view.overfilled():
+            return trial, False
+        if top == 1:
+            return trial, True
+        view.rewind(before)
+        best = place_gang(arm.engine, shapes, order, constraints, homes)
+        if best.failed_vm is None:
+            if not view.overfilled():
+                return best, False
+            view.rewind(before)
+        for i, machine in zip(trial.order, trial.machines, strict=True):
+            view.place(machine, shapes[i])
+        return trial, True
+
+    def _make_way(
+        self, trial: Trial, before: int, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
+    ) -> tuple[RunningVM, ...]:
+        """Take VMs of lower priority off the machines that a trial has overfilled."""
+        bands: dict[int, int] = {}
+        for i, machine in zip(trial.order, trial.machines, strict=True):
+            band = trial.shapes[i].traits["priority"]
+            bands[machine] = min(band, bands.get(machine, band))
+        try:
+            victims = choose_victims(self, bands, bands, arm.policy.rules.evictions, at, fixed)
+        except MustWait:
+            self.view.rewind(before)
+            raise
+        for victim in victims:
+            self.view.remove(victim.machine, victim.shape)
+        return victims
+
+    def giving_way(self, machine: int) -> Iterable[RunningVM]:
+        """The VMs of a machine that are below the highest band."""
+        return self._lower.get(machine, {}).values()
+
+    def _note_lower(self, running: RunningVM) -> None:
+        self._lower.setdefault(running.machine, {})[running.tenant, running.name] = running
 
     def shapes_of(self, request: Request, arm: Arm, purpose: Purpose) -> tuple[Shape, ...]:
         """What each VM of a request asks for; mostly they are one and the same VM."""
@@ -198,10 +287,12 @@ class Allocator:
             last = vm
         return tuple(found)
 
-    def recall(self, request: Request, trial: Trial, placements: tuple[Placement, ...]) -> Decision:
+    def recall(
+        self, request: Request, trial: Trial, placements: tuple[Placement, ...], victims: tuple[RunningVM, ...]
+    ) -> Decision:
         """A decision that was made on a zone in this very state, elsewhere or earlier, to be explained."""
         arm = self.arm_of(request.tenant)
-        return self._decision(request, self._tenant_of(request), trial, placements, self.view.revision, arm)
+        return self._decision(request, self._tenant_of(request), trial, placements, self.view.revision, arm, victims)
 
     def shape(self, vm: VM, tenant: str, where: str = "vm", purpose: Purpose = Purpose.NEW) -> Shape:
         """What a VM of a tenant asks for. Names that the zone does not know are refused."""
@@ -212,10 +303,17 @@ class Allocator:
         return self.shapes.of_running(vm, self.numbers[tenant] if vm.isolated else 0)
 
     def _decision(
-        self, request: Request, tenant: Tenant, trial: Trial, placements: tuple[Placement, ...], before: int, arm: Arm
+        self,
+        request: Request,
+        tenant: Tenant,
+        trial: Trial,
+        placements: tuple[Placement, ...],
+        before: int,
+        arm: Arm,
+        victims: tuple[RunningVM, ...] = (),
     ) -> Decision:
         after = int(self.view.journal[0])
-        return Decision(request, tenant.constraints, placements, trial, before, after, arm.engine, self)
+        return Decision(request, tenant.constraints, placements, trial, before, after, arm.engine, self, victims)
 
     def _tenant_of(self, request: Request) -> Tenant:
         """The tenant of a request, existing or new, or an error that says what is wrong with its constraints."""
@@ -231,9 +329,11 @@ class Allocator:
         self.arm_of(request.tenant).check_enforced(tenant.constraints)
         return tenant
 
-    def _name_vms(self, request: Request, tenant: Tenant) -> tuple[list[str], int]:
+    def _name_vms(self, request: Request, tenant: Tenant, leaving: Sequence[RunningVM]) -> tuple[list[str], int]:
         """A name for each VM of a request, and how many numbers the tenant has used up for names by then."""
         names: list[str] = []
+        if leaving:  # they keep theirs
+            return [vm.name for vm in request.vms], tenant.created
         number, taken = tenant.created, self.vms
         wished = {vm.name for vm in request.vms}
         if wished == UNNAMED:  # as nearly always
@@ -251,13 +351,11 @@ class Allocator:
             names.append(name)
         return names, number
 
-    def _homes(self, tenant: Tenant) -> tuple[int, ...]:
-        """The machines of a tenant's VMs; nobody asks for those of a tenant without constraints."""
-        return (
-            ()
-            if not tenant.vms or tenant.constraints == UNCONSTRAINED
-            else tuple(vm.machine for vm in tenant.vms.values())
-        )
+    def _homes(self, tenant: Tenant, leaving: Sequence[RunningVM] = ()) -> tuple[int, ...]:
+        """The machines of a tenant's VMs that stay; nobody asks for those of a tenant without constraints."""
+        if not tenant.vms or tenant.constraints == UNCONSTRAINED:
+            return ()
+        return tuple(vm.machine for vm in tenant.vms.values() if not leaving or vm not in leaving)
 
     def release(self, vm: str) -> None:
         """Take a VM off its machine. A tenant without VMs is forgotten."""
@@ -271,6 +369,8 @@ class Allocator:
         """Write a VM into the books; the rows are another matter. Not `named`: another VM has its name for now."""
         if named:
             self.vms[running.name] = running
+        if running.shape.traits["priority"]:
+            self._note_lower(running)
         tenant = self.tenants.get(running.tenant)
         if tenant is None:
             tenant = self.tenants[running.tenant] = Tenant(UNCONSTRAINED)
@@ -281,6 +381,9 @@ class Allocator:
         name, tenant = running.name, self.tenants[running.tenant]
         if tenant.vms.get(name) is running:
             del tenant.vms[name]
+        lower = self._lower.get(running.machine) if self._lower else None
+        if lower and lower.get((running.tenant, name)) is running:
+            del lower[running.tenant, name]
         if heir is not None:
             self.enter(heir)
         elif self.vms.get(name) is running:
@@ -334,7 +437,11 @@ class Allocator:
             for each in off:
                 self.view.remove(each.machine, each.shape)
             arm.engine.desk.open(tenant.constraints, homes, 1)
-            return refusal(arm.engine, shape, machine)
+            if why := refusal(arm.engine, shape, machine):
+                return why
+            row = self.view.machines[machine]
+            room = row["free"][-1] >= shape.row["demand"][0][row["generation"]]
+            return None if room.all() else OCCUPIED
         finally:
             arm.engine.desk.close()
             self.view.rewind(before)
@@ -380,6 +487,9 @@ class Allocator:
     def explain_past(self, decision: Decision, vm: int | None) -> Explanation:
         subject = self._subject(decision.request, decision.constraints, decision.trial, vm)
         found = explain(decision.engine, self._past(decision), subject)
+        if decision.victims:
+            mine = [victim.name for victim in decision.victims if victim.machine == subject.chosen]
+            found = found.with_victims(mine)
         arm = self.arm_of(decision.request.tenant)
         if decision.ok or not self.view.unchanged_since(decision.after) or decision.engine is not arm.engine:
             return found
@@ -413,10 +523,10 @@ class Allocator:
     # ------------------------------------------------------------------------------------------- looking
 
     def running_on(self, machines: Iterable[int]) -> dict[int, list[RunningVM]]:
-        """The VMs on some machines, by machine row."""
+        """The VMs on some machines, by machine row, without those that are leaving."""
         found: dict[int, list[RunningVM]] = {m: [] for m in machines}
         for running in self.vms.values():
-            if running.machine in found:
+            if running.machine in found and self.leaving.get(running.name) is not running:
                 found[running.machine].append(running)
         return found
 
@@ -449,7 +559,8 @@ class Allocator:
 
     def check_invariants(self) -> None:
         """Raise unless the rows are exactly what the running VMs make of the zone."""
-        self.view.check_invariants((vm.machine, vm.shape) for vm in self.vms.values())
+        staying = (vm for vm in self.vms.values() if self.leaving.get(vm.name) is not vm)
+        self.view.check_invariants((vm.machine, vm.shape) for vm in staying)
 
 
 def _purpose(tenant: Tenant, given: Purpose | None) -> Purpose:

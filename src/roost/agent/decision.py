@@ -13,7 +13,7 @@ from roost.model.request import Constraints, Placement, Request
 from roost.model.thresholds import Purpose
 
 if TYPE_CHECKING:
-    from roost.agent.allocator import Allocator
+    from roost.agent.allocator import Allocator, RunningVM
 
 
 class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -27,6 +27,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
     after: int
     engine: Engine  # what decided: its rules are the ones to explain by
     allocator: Allocator
+    victims: tuple[RunningVM, ...] = ()  # what gives way
 
     @property
     def ok(self) -> bool:

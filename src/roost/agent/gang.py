@@ -22,6 +22,7 @@ class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
     refused: tuple[int, ...] = ()  # units (see `TenantDesk.unit_of`) tried before and found too small
     hits: int = 0  # evaluations that were there already
     updated: int = 0  # machines looked at to bring caches up to date
+    top: int = 1  # see `Engine.assign`
 
     @property
     def failed_vm(self) -> int | None:
@@ -90,4 +91,4 @@ def _attempt(
             engine.view.keep()
         else:
             engine.view.rewind(before)
-    return Trial(order, shapes, homes, tuple(machines), refused, hits, updated)
+    return Trial(order, shapes, homes, tuple(machines), refused, hits, updated, top)

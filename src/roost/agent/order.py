@@ -9,7 +9,8 @@ from roost.model.zone import Zone
 
 
 def placing_order(zone: Zone, shapes: Sequence[Shape]) -> list[int]:
-    """Hardest first, while every rack is still open: pinned, then special hardware, then large.
+    """Highest priority first: what gives way must not be of the request itself. Then hardest first, while every rack is
+    still open: pinned, then special hardware, then large.
 
     A VM that fits few racks would find them taken (for the tenant's fault domains) by VMs that fit anywhere.
     """
@@ -20,7 +21,7 @@ def placing_order(zone: Zone, shapes: Sequence[Shape]) -> list[int]:
     return sorted(range(len(shapes)), key=lambda i: eases[id(shapes[i])])
 
 
-def _ease(zone: Zone, shape: Shape) -> tuple[int, int, float]:
+def _ease(zone: Zone, shape: Shape) -> tuple[int, int, int, float]:
     traits = shape.traits
     pins = sum(traits[pin] >= 0 for pin in ("cluster", "datacenter", "generation"))
     capacity = np.array([g.capacity for g in zone.generations], float)
@@ -28,4 +29,4 @@ def _ease(zone: Zone, shape: Shape) -> tuple[int, int, float]:
     shares = np.divide(demand, capacity, out=np.zeros_like(capacity), where=capacity > 0).max(axis=1)
     supported = zone.supported[traits["vm_type"]].astype(bool)
     smallest = float(shares[supported].min()) if supported.any() else 1.0
-    return -pins, -int(traits["features"]).bit_count(), -smallest
+    return traits["priority"], -pins, -int(traits["features"]).bit_count(), -smallest

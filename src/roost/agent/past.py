@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from roost.agent.allocator import RunningVM
+from roost.agent.allocator import Allocator, RunningVM
 from roost.agent.decision import Decision
 from roost.agent.gang import Trial
-from roost.agent.operation import Operation, PlaceVMs
+from roost.agent.healing import to_heal
+from roost.agent.operation import HealVMs, Operation, PlaceVMs
 from roost.agent.replica import Replica
 from roost.engine.recheck import rows_of
 from roost.engine.ruleset import RulePolicy
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput
-from roost.model.request import Placement
+from roost.model.request import Placement, Request
 from roost.model.thresholds import Purpose
-from roost.store.contract import Decided, Round, Store
+from roost.store.contract import Decided, Round, Store, Victim
 from roost.store.history import ledger_at
 
 _operation = msgspec.json.Decoder(Operation).decode
@@ -29,7 +30,7 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
     if decided is None:
         raise InvalidInput("key", f"{key!r} was never decided, or is forgotten", "use the key of a recent request")
     operation = _operation(decided.request)
-    if not isinstance(operation, PlaceVMs):
+    if not isinstance(operation, PlaceVMs | HealVMs):
         raise InvalidInput("key", f"{key!r} placed nothing", "only placements are explained")
     record = decided.record
     seen = _round(store, record.agent, record.round)
@@ -37,7 +38,7 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
     _see_what_it_saw(store, replica, seen, record.position)
     allocator = replica.allocator
     allocator.engine.rng[0] = record.lots
-    index, request = allocator.zone.machine_index, operation.request
+    index, request = allocator.zone.machine_index, _request(allocator, operation)
     if tenant := allocator.tenants.get(request.tenant):
         tenant.constraints = record.constraints
     order = record.order or tuple(range(len(request.vms)))
@@ -51,7 +52,15 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
         hits=record.hits,
         updated=record.updated,
     )
-    return allocator.recall(request, trial, _placements(decided))
+    victims = tuple(allocator.vms[victim.vm.vm] for victim in record.victims)
+    return allocator.recall(request, trial, _placements(decided), victims)
+
+
+def _request(allocator: Allocator, operation: PlaceVMs | HealVMs) -> Request:
+    if isinstance(operation, PlaceVMs):
+        return operation.request
+    lost, _ = to_heal(allocator, operation)
+    return Request(operation.tenant, tuple(vm.vm for vm in lost))
 
 
 def _placements(decided: Decided) -> tuple[Placement, ...]:
@@ -72,12 +81,14 @@ def _see_what_it_saw(store: Store, replica: Replica, seen: Round, position: int)
             earlier[number] = _round(store, seen.agent, number)
         tenant, placed = earlier[number].placed[place]
         _place(replica, tenant, placed)
+        _give_way(replica, earlier[number].victims.get(place, ()))
     allocator = replica.allocator
     for row in seen.adopted:
         machine = allocator.zone.machine_index[row.spec.name]
         replica.view.adopt(machine, rows_of(allocator.zone, [row], allocator.numbers))
-    for tenant, placed in seen.placed[:position]:
+    for i, (tenant, placed) in enumerate(seen.placed[:position]):
         _place(replica, tenant, placed)
+        _give_way(replica, seen.victims.get(i, ()))
 
 
 def _place(replica: Replica, tenant: str, placed: Iterable[Placed]) -> None:
@@ -85,4 +96,14 @@ def _place(replica: Replica, tenant: str, placed: Iterable[Placed]) -> None:
     for each in placed:
         machine, shape = allocator.zone.machine_index[each.machine], allocator.running_shape(each.spec, tenant)
         replica.view.place(machine, shape)
-        allocator.enter(RunningVM(each.vm, each.spec, tenant, machine, shape))
+        allocator.enter(RunningVM(each.vm, each.spec, tenant, machine, shape, each.since))
+
+
+def _give_way(replica: Replica, victims: Iterable[Victim]) -> None:
+    """Off their machines' rows, and in the books still, as the agent had them; unless the feed had taken them away."""
+    allocator = replica.allocator
+    for victim in victims:
+        running = allocator.vms.get(victim.vm.vm)
+        if running and running.machine == allocator.zone.machine_index[victim.vm.machine]:
+            replica.view.remove(running.machine, running.shape)
+            replica.leaving[running.name] = running

@@ -77,7 +77,9 @@ def _groups_to_free(allocator: Allocator, tenant: str, failed: Trial) -> Iterato
     machines = allocator.view.machines
     generation = machines["generation"]
     demand = vm["demand"][generation].astype(np.int64)
-    missing = np.maximum(0, demand - machines["free"][:, -1])
+    rules = allocator.arm_of(tenant).policy.rules
+    band = range(len(allocator.zone.bands))[rules.view_of(int(vm["priority"]))]
+    missing = np.maximum(0, demand - machines["free"][:, band])
     possible = vm["supported"][generation].astype(bool) & (demand <= machines["capacity"]).all(axis=1)
     rows = np.flatnonzero(possible & (machines["state"] == MachineState.READY) & (machines["vms"] > 0))
     share = (missing[rows] / np.maximum(1, machines["capacity"][rows])).max(axis=1)
@@ -86,7 +88,8 @@ def _groups_to_free(allocator: Allocator, tenant: str, failed: Trial) -> Iterato
     held: dict[int, list[tuple[list[int], RunningVM]]] = {}
     for machine, vms in running.items():
         short = missing[machine] > 0
-        amounts = [(v.shape.row["demand"][0][generation[machine]], v) for v in vms if v.tenant != tenant]
+        others = [v for v in vms if v.tenant != tenant and v.shape.traits["priority"] <= band]
+        amounts = [(v.shape.row["demand"][0][generation[machine]], v) for v in others]
         amounts.sort(key=lambda pair: (-int(pair[0][short].sum()), pair[1].name))
         held[machine] = [(amount.tolist(), v) for amount, v in amounts[:VMS_TRIED]]
     for count in range(1, MOST_FREED + 1):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
+from roost.agent import foresight as foresight_
 from roost.agent.allocator import Allocator, RunningVM, Tenant
 from roost.agent.decision import Decision
 from roost.agent.thresholds import read_entry
@@ -28,7 +29,7 @@ from roost.model.rows import MachineState
 from roost.model.thresholds import KIND as THRESHOLD
 from roost.model.thresholds import NONE, Purpose, of_row
 from roost.model.zone import CONDITION
-from roost.store.contract import FeedRow
+from roost.store.contract import FeedRow, Victim
 from roost.store.ledger import Ledger, MachineRow
 
 
@@ -38,6 +39,8 @@ class Ahead(msgspec.Struct, eq=False, gc=False):
     tenant: str
     constraints: Constraints
     vms: tuple[RunningVM, ...]
+    victims: tuple[RunningVM, ...]
+    left: tuple[RunningVM, ...]  # the same VMs where they were, and what was held for them
     created: int  # what the tenant's counter of names was
     versions: Mapping[str, int] | None = None  # of its machines, once it is committed
 
@@ -78,8 +81,11 @@ class Replica:
             allocator.tenants[name] = Tenant(tenant.constraints, stamp=tenant.stamp)
         books, tenants, index, shape = allocator.vms, allocator.tenants, zone.machine_index, allocator.running_shape
         for name, vm in ledger.vms.items():
-            running = RunningVM(name, vm.spec, vm.tenant, index[vm.machine], shape(vm.spec, vm.tenant))
-            books[name] = tenants[vm.tenant].vms[name] = running
+            running = RunningVM(name, vm.spec, vm.tenant, index[vm.machine], shape(vm.spec, vm.tenant), vm.since)
+            if vm.spec.priority:
+                allocator.enter(running)
+            else:  # as most are
+                books[name] = tenants[vm.tenant].vms[name] = running
         # By machine row: the version that the feed brought last, and the one learnt from a conflict.
         self.fed = np.array([row.version for row in rows], np.int64)
         self.adopted: dict[int, int] = {}
@@ -87,7 +93,13 @@ class Replica:
         # VMs of others whose names the agent has given to VMs ahead of the feed. When the feed gets there, they are
         # gone, or else the agent's own are refused.
         self.shadowed: dict[str, RunningVM] = {}
+        # Those that give way to what was placed ahead of the feed, or were placed elsewhere, stay in the books until it
+        # says so, too.
+        self.leaving = allocator.leaving
         self.registry = dict(ledger.registry)  # replaced, never changed, so that others see that it is another
+        if foresight := self.registry.get((foresight_.KIND, foresight_.NAME)):
+            self._foresee(foresight)
+        self.relief = 0  # grows with whatever may give room to VMs that found none
         self.reshaped = False  # the zone has other machines by now: load it anew
 
     def seen(self, machine: int) -> int:
@@ -102,16 +114,39 @@ class Replica:
     # ------------------------------------------------------------------------------------------- running ahead
 
     def place(
-        self, request: Request, round_: int, position: int, top: int = 1, purpose: Purpose | None = None
+        self,
+        request: Request,
+        round_: int,
+        position: int,
+        top: int = 1,
+        at: float = 0.0,
+        purpose: Purpose | None = None,
+        leaving: Sequence[RunningVM] = (),
     ) -> Decision:
-        """Place a request here and now, ahead of the feed."""
+        """Place a request here and now, ahead of the feed; MustWait is raised if what would have to go is unclear."""
         books, known = self.allocator.vms, self.allocator.tenants.get(request.tenant)
         created = known.created if known else 0
-        decision = self.allocator.allocate(request, top, purpose)
+        decision = self.allocator.decide(request, top, at, self._unclear, leaving, purpose)
         if decision.ok:
             vms = tuple([books[placement.vm] for placement in decision.placements])
-            self.ahead[round_].placed[position] = Ahead(request.tenant, decision.constraints, vms, created)
+            ahead = Ahead(request.tenant, decision.constraints, vms, decision.victims, tuple(leaving), created)
+            self.ahead[round_].placed[position] = ahead
+            self.leaving.update((each.name, each) for each in (*decision.victims, *leaving))
+            names = {vm.name for vm in vms} if leaving else ()
+            self.shadowed.update((each.name, each) for each in leaving if each.name in names)
         return decision
+
+    def _unclear(self, vm: RunningVM) -> bool:
+        """Whether the store may know a VM otherwise: it is leaving, its machine is, or it is not committed yet."""
+        if vm.name in self.leaving or vm.machine in self.adopted:
+            return True
+        return any(
+            vm in ahead.vms for each in self.ahead.values() if not each.settled for ahead in each.placed.values()
+        )
+
+    def victims(self, round_: int, position: int) -> tuple[Victim, ...]:
+        """What gives way to something that was placed ahead of the feed."""
+        return tuple(Victim(vm.tenant, self.running(vm)) for vm in self.ahead[round_].placed[position].victims)
 
     def placed(self, round_: int, position: int) -> tuple[Placed, ...]:
         """What was placed ahead of the feed, by name, in the order of the request's VMs."""
@@ -119,7 +154,7 @@ class Replica:
 
     def running(self, vm: RunningVM) -> Placed:
         """A VM as stores keep it."""
-        return Placed(vm.name, nameless(vm.vm), self.allocator.zone.machine_names[vm.machine])
+        return Placed(vm.name, nameless(vm.vm), self.allocator.zone.machine_names[vm.machine], vm.since)
 
     def take_back(self, round_: int, position: int) -> None:
         """Undo a placement that was not committed, exactly."""
@@ -127,6 +162,10 @@ class Replica:
         for vm in reversed(ahead.vms):
             self.view.remove(vm.machine, vm.shape)
             self.allocator.strike(vm, heir=self.shadowed.pop(vm.name, None))
+        for each in (*ahead.victims, *ahead.left):
+            if self.leaving.get(each.name) is each:  # else the feed has taken it away meanwhile
+                del self.leaving[each.name]
+                self.view.place(each.machine, each.shape)
         if tenant := self.allocator.tenants.get(ahead.tenant):
             tenant.created = ahead.created
 
@@ -148,7 +187,7 @@ class Replica:
         index, view, numbers = self.allocator.zone.machine_index, self.view, self.allocator.numbers
         for row in rows:
             machine = index.get(row.spec.name)
-            if machine is None or self.seen(machine) >= row.version:
+            if machine is None or self.seen(machine) >= row.version or self._leaves(machine, round_):
                 continue
             view.adopt(machine, rows_of(self.allocator.zone, [row], numbers))
             for number, later in self.ahead.items():
@@ -158,6 +197,16 @@ class Replica:
                             if vm.machine == machine:
                                 view.place(machine, vm.shape)
             self.adopted[machine] = row.version
+
+    def _leaves(self, machine: int, round_: int) -> bool:
+        """Whether a VM of a machine leaves it in a later round: whether a fresh row has it nobody can tell."""
+        return bool(self.leaving) and any(
+            each.machine == machine and each.name in self.leaving
+            for number, later in self.ahead.items()
+            if number > round_
+            for ahead in later.placed.values()
+            for each in (*ahead.victims, *ahead.left)
+        )
 
     def beyond(self) -> tuple[tuple[int, int], ...]:
         """(round, position) of each placement that runs ahead of the feed."""
@@ -192,12 +241,14 @@ class Replica:
 
     def _caught_up(self, round_: int) -> None:
         """The feed has brought everything of a round."""
-        own = self.ahead.pop(round_)
-        if self.adopted:
-            index = self.allocator.zone.machine_index
-            for ahead in own.placed.values():
-                for name, version in (ahead.versions or {}).items():
-                    self._passed(index[name], version)
+        own, index, fed = self.ahead.pop(round_), self.allocator.zone.machine_index, self.fed
+        for ahead in own.placed.values():
+            for name, version in (ahead.versions or {}).items():
+                machine = index[name]
+                if version > fed[machine]:
+                    fed[machine] = version
+                if self.adopted:
+                    self._passed(machine, version)
 
     def _passed(self, machine: int, version: int) -> None:
         if self.adopted.get(machine, version + 1) <= version:
@@ -218,6 +269,8 @@ class Replica:
             news_of = {(each.kind, each.name): each.after for each in entry.registered}
             merged = {**self.registry, **news_of}
             self.registry = {name: value for name, value in merged.items() if value is not None}
+            if (place := (foresight_.KIND, foresight_.NAME)) in news_of:
+                self._foresee(news_of[place])
             for each in entry.registered:
                 if each.kind == THRESHOLD:
                     self._keep_empty(each.name, each.after)
@@ -234,7 +287,9 @@ class Replica:
             running = self.shadowed.pop(placed.vm, None) or allocator.vms.get(placed.vm)
             if running is None or running.machine != index[placed.machine]:
                 raise InvariantBroken(f"the feed releases VM {placed.vm}, which is not on {placed.machine}")
-            if news[placed.machine]:
+            if self.leaving.get(placed.vm) is running:  # it is off the rows already
+                del self.leaving[placed.vm]
+            elif news[placed.machine]:
                 view.remove(running.machine, running.shape)
             allocator.strike(running)
         if known is not None and entry.placed:
@@ -245,10 +300,12 @@ class Replica:
                 machine, shape = index[name], allocator.running_shape(spec, entry.tenant)
                 if news[name]:
                     view.place(machine, shape)
-                self._enter(RunningVM(placed.vm, spec, entry.tenant, machine, shape))
+                self._enter(RunningVM(placed.vm, spec, entry.tenant, machine, shape, placed.since))
         for change in entry.conditions:
             if news[change.machine]:
                 self._set(index[change.machine], change.field, change.after)
+        if entry.released or entry.conditions or entry.quarantines or entry.registered:
+            self.relief += 1
         for shut in entry.quarantines:
             view.set_quarantine(allocator.zone.cluster_names.index(shut.cluster), shut.after)
         if (tenant := allocator.tenants.get(entry.tenant)) and entry.after > tenant.stamp:
@@ -256,6 +313,9 @@ class Replica:
         if self.adopted:
             for name, version in entry.versions.items():
                 self._passed(index[name], version)
+
+    def _foresee(self, value: str | None) -> None:
+        self.view.foresee(*foresight_.tables_of(foresight_.decode(value), self.allocator.zone))
 
     def _enter(self, running: RunningVM) -> None:
         """Write somebody's VM into the books, under its name unless the agent has given that to a VM of its own."""
@@ -301,8 +361,8 @@ class Replica:
         allocator = self.allocator
         names = allocator.zone.machine_names
         found = []
-        mine = {vm.name: (vm.tenant, names[vm.machine], nameless(vm.vm)) for vm in allocator.vms.values()}
-        theirs = {name: (vm.tenant, vm.machine, vm.spec) for name, vm in ledger.vms.items()}
+        mine = {vm.name: (vm.tenant, names[vm.machine], nameless(vm.vm), vm.since) for vm in allocator.vms.values()}
+        theirs = {name: (vm.tenant, vm.machine, vm.spec, vm.since) for name, vm in ledger.vms.items()}
         for name in mine.keys() | theirs.keys():
             if mine.get(name) != theirs.get(name):
                 found.append(f"VM {name} is {mine.get(name)}, in the store {theirs.get(name)}")

@@ -1,4 +1,4 @@
-"""`roost experiment`: the published evaluations, run again: the paper's figures beside ours."""
+"""`roost experiment`: published evaluations, run again: their figures beside ours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roost.cli.progress import bars
 if TYPE_CHECKING:
     from roost.experiments.study import Findings
 
-app = typer.Typer(help="Run the published evaluations again: the paper's figures beside ours.", no_args_is_help=True)
+app = typer.Typer(help="Run published evaluations again: their figures beside ours.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -38,7 +38,7 @@ def run(
     processes: Annotated[int, typer.Option(help="Parts at once; 0: one per core.", min=0)] = 0,
     output: Output = Form.TABLE,
 ) -> None:
-    """Run an experiment: writes tidy data, a plot and a report, and says whether the paper's shape holds.
+    """Run an experiment: writes tidy data, a plot and a report, and says whether the published shape holds.
 
     One that was interrupted goes on where it was: give the same command again.
 

@@ -16,7 +16,7 @@ def refusal(engine: Engine, shape: Shape, machine: int) -> str | None:
         if not bound.rule.function(cluster, vm, *bound.constants(zone)):
             return _said(bound, bound.reason(zone, bound.rule.detail(cluster, vm) if bound.rule.detail else 0))
     for bound in rules.validators:
-        facts = (fact(need, row, vm, zone) for need in bound.rule.needs)
+        facts = (fact(need, row, cluster, vm, zone) for need in bound.rule.needs)
         if not bound.rule.function(row, vm, *facts, *bound.constants(zone)):
             return _said(bound, bound.reason(zone, bound.rule.detail(row, vm) if bound.rule.detail else 0))
     if desk.constrained:

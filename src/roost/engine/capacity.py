@@ -34,7 +34,7 @@ def room_for(engine: Engine, shape: Shape) -> Room:
     valid = engine.judge(view, shape, TenantDesk(view)).verdicts < 0
     rows = view.machines[valid]
     demand = shape.row["demand"][0][rows["generation"]].astype(np.int64)
-    free = rows["free"][:, -1].astype(np.int64)  # nobody is evicted, so what the lowest band may still take
+    free = rows["free"][:, engine.rules.view_of(shape.traits["priority"])].astype(np.int64)
     fit = np.where(demand > 0, free // np.maximum(demand, 1), np.iinfo(np.int64).max).min(axis=1)
     empty = (rows["free"] == rows["capacity"][:, None, :]).all(axis=2)
     found = {}

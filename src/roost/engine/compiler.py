@@ -99,7 +99,8 @@ def uncompilable(rules: RuleSet, zone: Zone, shape: Shape, error: Exception) -> 
         if rule.kind == "tenant":
             arguments: list[Any] = [np.zeros(1, TENANT_TYPE)[0]]
         else:
-            arguments = [rows[rule.scope], shape.row[0], *(0.0 for _ in rule.needs)]
+            also = [rows["cluster"]] if rule.of_cluster else []
+            arguments = [rows[rule.scope], shape.row[0], *also, *(0.0 for _ in rule.needs)]
         try:
             numba.njit(rule.function)(*arguments, *bound.constants(zone))
             if rule.detail:
@@ -206,7 +207,7 @@ def _generate(rules: RuleSet, zone: Zone) -> str:
                 lines += [f"    if rule == {i}:", f"        return {prefix}{i}_detail({row}, vm)"]
         lines += ["    return 0"]
 
-    lines += ["", "@njit(cache=True)", "def column_value(j, machine, vm, m, columns, slots):"]
+    lines += ["", "@njit(cache=True)", "def column_value(j, machine, cluster, vm, m, columns, slots):"]
     for j, column in enumerate(columns):
         lines += [f"    if j == {j}:", f"        return {call(f'column{j}', BoundRule(column), 'machine')}"]
     lines += ["    return 0.0"]
@@ -229,7 +230,8 @@ class _Caller:
     def __call__(self, name: str, bound: BoundRule, row: str) -> str:
         needs = [f"columns[slots[{self.columns.index(need)}], m]" for need in bound.rule.needs]
         constants = [repr(value) for value in bound.constants(self.zone)]
-        return f"{name}({', '.join([row, 'vm', *needs, *constants])})"
+        rows = [row, "vm", "cluster"] if bound.rule.of_cluster else [row, "vm"]
+        return f"{name}({', '.join([*rows, *needs, *constants])})"
 
 
 def _failures(

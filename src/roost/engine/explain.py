@@ -97,12 +97,17 @@ class Explanation:
     candidates: tuple[Candidate, ...]  # the chosen one, then the best of those it beat (its equals, if it beat none)
     tied: int  # machines that every preference finds equal to the chosen one, itself included
     decided_by: str | None  # the preference that put the first candidate before the next best
+    victims: tuple[str, ...] = ()  # VMs of lower priority that give way on the machine
     failure: Failure | None = None
     remedies: tuple[Remedy, ...] = ()  # changes that would make it fit, least first
 
     def with_remedies(self, remedies: Sequence[Remedy]) -> Explanation:
         """The same, with what would make it fit."""
         return replace(self, remedies=tuple(remedies))
+
+    def with_victims(self, victims: Sequence[str]) -> Explanation:
+        """The same, with what gives way."""
+        return replace(self, victims=tuple(victims))
 
     @property
     def summary(self) -> str:
@@ -119,6 +124,8 @@ class Explanation:
         if self.failure:
             lines.append(f"  {self.failure.replace('_', ' ')}: {FAILURES[self.failure]}")
         lines += [f"  it would fit if you {remedy}" for remedy in self.remedies]
+        if self.victims:
+            lines.append(f"  {', '.join(self.victims)} {'gives' if len(self.victims) == 1 else 'give'} way to it")
         return "\n".join([*lines, *self._funnel_lines(), *self._candidate_lines()])
 
     def _funnel_lines(self) -> Iterator[str]:
@@ -291,6 +298,7 @@ def _failure(engine: Engine, view: View, subject: Subject, desk: TenantDesk) -> 
     # Where it could run if only there were room: is there room in sum?
     roomy.machines["free"] = roomy.machines["capacity"][:, None, :]
     open_to_it = engine.judge(roomy, subject.shape, nobody).verdicts < 0
-    free = view.machines["free"][open_to_it, -1].sum(axis=0, dtype=np.int64)
+    band = rules.view_of(subject.shape.traits["priority"])
+    free = view.machines["free"][open_to_it, band].sum(axis=0, dtype=np.int64)
     demand = subject.shape.row["demand"][0][view.machines["generation"][open_to_it]]
     return "fragmented" if open_to_it.any() and (free >= demand.max(axis=0)).all() else "no_capacity"

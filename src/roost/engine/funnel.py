@@ -83,22 +83,23 @@ def plain(record: Any) -> SimpleNamespace:
     return SimpleNamespace(**{name: record[name].tolist() for name in record.dtype.names})
 
 
-def fact(column: Rule, row: Any, vm: Any, zone: Zone) -> float:
+def fact(column: Rule, row: Any, cluster: Any, vm: Any, zone: Zone) -> float:
     """What a derived column says of a machine, by the same functions, uncompiled."""
-    needs = (fact(need, row, vm, zone) for need in column.needs)
-    return float(column.function(row, vm, *needs, *BoundRule(column).constants(zone)))
+    needs = (fact(need, row, cluster, vm, zone) for need in column.needs)
+    also = (cluster,) if column.of_cluster else ()
+    return float(column.function(row, vm, *also, *needs, *BoundRule(column).constants(zone)))
 
 
 def scores(engine: Engine, view: View, shape: Shape, machine: int) -> list[float]:
     """A machine's score for every preference, by the same functions, uncompiled."""
     vm, row = plain(shape.row[0]), plain(view.machines[machine])
-    rack = plain(view.racks[row.rack])
+    rack, cluster = plain(view.racks[row.rack]), plain(view.clusters[row.cluster])
     return [
         float(
             bound.rule.function(
                 rack if bound.rule.scope == "rack" else row,
                 vm,
-                *(fact(need, row, vm, view.zone) for need in bound.rule.needs),
+                *(fact(need, row, cluster, vm, view.zone) for need in bound.rule.needs),
                 *bound.constants(view.zone),
             )
         )

@@ -8,7 +8,7 @@ The generated part defines, from the rules of one policy in their order:
     recheck_failure(machine, vm)                     the first validator marked for re-check that says no, -1 for none
     rack_bits(rack, vm)                              buckets of the rack preferences, in their place in the key
     cluster_key(cluster, vm), cluster_failure(cluster, vm)
-    column_value(j, machine, vm, m, columns, slots)  derived column j
+    column_value(j, machine, cluster, vm, m, columns, slots)  derived column j
     tenant_failure(m, machine, tenant, counts, racks_at, clusters_at, datacenters_at, updates_at)
     TENANT_DOMAINS                                   the domain of each tenant rule, as below
 
@@ -230,12 +230,12 @@ def refresh_columns(c, machines, clusters, links, journal, vm, columns, column_s
         if seen < 0:
             first = clusters[c].first
             for m in range(first, first + clusters[c].machines):
-                columns[slot, m] = column_value(j, machines[m], vm, m, columns, slots)
+                columns[slot, m] = column_value(j, machines[m], clusters[c], vm, m, columns, slots)
             tally[1, j] += clusters[c].machines
         else:
             m = journal[1 + c]
             while m >= 0 and links[m].revision > seen:
-                columns[slot, m] = column_value(j, machines[m], vm, m, columns, slots)
+                columns[slot, m] = column_value(j, machines[m], clusters[c], vm, m, columns, slots)
                 tally[0, j] += 1
                 m = links[m].older
         column_seen[slot, c] = revision
@@ -746,7 +746,8 @@ def assign(
     below -1 the agent takes the one of that many best that it likes most. No valid machine is ever missed: clusters
     without one do not count towards the bound.
 
-    The machine is also left in `placing`, for a caller that is interrupted before it hears the answer.
+    The machine is also left in `placing`, for a caller that is interrupted before it hears the answer; beside it is
+    noted if VMs of lower priority have to give way there.
     Returns machine or -1, machines looked at, a rule's fault or 0, how many the draw was among, clusters found.
     """
     vm, chosen, heap = vm_row[0], scratch[CHOSEN], scratch[HEAP]
@@ -779,8 +780,11 @@ def assign(
     if m >= 0:
         put(machines, racks, clusters, links, journal, m, vm, ONE)
         placing[0] = m
+        for r in range(len(machines[m].capacity)):
+            if machines[m].free[len(machines[m].free) - 1][r] < 0:
+                placing[1] = 1
         if constrained:
-            seat(machines, racks, clusters, tenant, counts, homes, placing)
+            seat(machines, racks, clusters, tenant, counts, homes, placing[:1])
             tenant[0].remaining -= 1
     return m, updated, fault, ties, found
 

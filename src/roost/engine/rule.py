@@ -79,10 +79,12 @@ class Rule:
     traits: tuple[str, ...] = ()
     reason: str = ""
     recheck: bool = False
+    spares: bool = False  # it says no wherever a VM of lower priority would have to give way
     needs: tuple["Rule", ...] = ()
     detail: Callable[..., int] | None = None
     domain: Domain = "machine"
     constraint: str = ""
+    of_cluster: bool = False  # a derived column that reads the machine's cluster, too
 
     @property
     def summary(self) -> str:
@@ -97,7 +99,7 @@ class Rule:
     @property
     def rows(self) -> int:
         """How many leading arguments are rows or derived values; the rest are parameters."""
-        return (1 if self.kind == "tenant" else 2) + len(self.needs)
+        return (1 if self.kind == "tenant" else 2) + self.of_cluster + len(self.needs)
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
@@ -172,10 +174,14 @@ def validator(
     traits: tuple[str, ...] = (),
     scope: Literal["machine", "cluster"] = "machine",
     recheck: bool = False,
+    spares: bool = False,
     needs: tuple[Callable[..., Any], ...] = (),
     detail: Callable[..., int] | None = None,
 ) -> Callable[[Function], Function]:
-    """A hard rule. `detail(row, vm)` picks the word for the placeholder in `reason`; `recheck`: at commit, too."""
+    """A hard rule. `detail(row, vm)` picks the word for the placeholder in `reason`; `recheck`: at commit, too.
+
+    `spares`: it says no wherever a VM of lower priority would have to give way.
+    """
     return lambda function: _attach(
         function,
         kind="validator",
@@ -183,6 +189,7 @@ def validator(
         traits=traits,
         reason=reason,
         recheck=recheck,
+        spares=spares,
         needs=_rules(needs),
         detail=detail,
     )
@@ -206,10 +213,16 @@ def tenant_rule(*, domain: Domain, reason: str, constraint: str) -> Callable[[Fu
 
 
 def derived(
-    *, traits: tuple[str, ...] = (), needs: tuple[Callable[..., Any], ...] = ()
+    *, traits: tuple[str, ...] = (), needs: tuple[Callable[..., Any], ...] = (), of_cluster: bool = False
 ) -> Callable[[Function], Function]:
-    """A fact about a machine, kept per distinct value of its traits, updated only where machines changed."""
-    return lambda function: _attach(function, kind="derived", scope="machine", traits=traits, needs=_rules(needs))
+    """A fact about a machine, kept per distinct value of its traits, updated only where machines changed.
+
+    `of_cluster`: it reads the machine's cluster, too: what that is and what is foreseen for it, not what runs there,
+    which changes with every machine.
+    """
+    return lambda function: _attach(
+        function, kind="derived", scope="machine", traits=traits, needs=_rules(needs), of_cluster=of_cluster
+    )
 
 
 def _rules(functions: tuple[Callable[..., Any], ...]) -> tuple[Rule, ...]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
+import msgspec
+
 from roost.engine.rule import TRAIT_FIELDS, OptionalResource, PerResource, ResourceName, Rule
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.rows import MachineState
@@ -15,6 +17,7 @@ from roost.model.zone import Zone
 LARGEST_NUMBER = 2**53  # beyond it whole numbers are no longer exact
 CONTINUOUS = 2**20 - 1  # buckets of a preference that asks for none: one part in a million
 KEY_BITS = 62
+MOST_COST = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,32 @@ class BoundRule:
         return int(scaled) + (scaled > int(scaled))
 
 
+class EvictionTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What it costs that a VM gives way, by which victims are chosen, and how long they are left to finish.
+
+    cost of a VM  =  weight of its type (1 unless listed)  ×  (number + size × share + age × old)
+
+    `share`: the largest share that it takes of any resource of its machine; `old`: 0 for a new VM, 1 after a week.
+    """
+
+    number: float = 1.0
+    size: float = 1.0
+    age: float = 0.25
+    types: dict[str, float] = {}
+    grace: float = 30.0  # seconds
+
+    def __post_init__(self) -> None:
+        for name in ("number", "size", "age", "grace"):
+            if not 0 <= getattr(self, name) <= MOST_COST:
+                raise InvalidInput(f"evictions: {name}", f"is {getattr(self, name)}", f"use 0 to {MOST_COST:,}")
+        for name, weight in self.types.items():
+            if not 0 < weight <= MOST_COST:
+                remedy = f"use a number above 0, up to {MOST_COST:,}"
+                raise InvalidInput(f"evictions: types: {name}", f"is {weight}", remedy)
+        if not (self.number or self.size or self.age):
+            raise InvalidInput("evictions", "cost nothing", "give number, size or age a weight above 0")
+
+
 @dataclass(frozen=True)
 class RuleSet:
     """The rules of a policy, in order. Preferences are strictly ordered: a later one breaks ties of the earlier."""
@@ -107,6 +136,7 @@ class RuleSet:
     preferences: tuple[BoundRule, ...] = ()
     tenant_rules: tuple[BoundRule, ...] = ()
     top_clusters: int = 12
+    evictions: EvictionTerms = field(default_factory=EvictionTerms)
 
     def __post_init__(self) -> None:
         for title, rules in (("clusters", self.cluster_preferences), ("machines", self.preferences)):
@@ -151,6 +181,15 @@ class RuleSet:
     def own_traits(self) -> tuple[str, ...]:
         """Traits that only user-written rules know."""
         return tuple(t for t in sorted({*self.cluster_traits, *self.machine_traits}) if t not in TRAIT_FIELDS)
+
+    @cached_property
+    def evicts(self) -> bool:
+        """Whether VMs of lower priority may have to give way."""
+        return not any(bound.rule.spares for bound in self.validators)
+
+    def view_of(self, priority: int) -> int:
+        """The band as which a VM of a priority sees what is free: its own, or the lowest if nobody gives way."""
+        return priority if self.evicts else -1
 
     @cached_property
     def enforced(self) -> frozenset[str]:

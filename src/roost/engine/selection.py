@@ -131,6 +131,8 @@ class Engine:
         self._column_stats = [PoolStats() for _ in rules.columns]
         self._column_of_slot: dict[int, int] = {}
         self._column_updates = np.zeros((2, len(rules.columns)), np.int64)  # of what was there, of what was not
+        self._foresees = any(column.of_cluster for column in rules.columns)
+        self._outlooks = view.outlooks
         self.desk = TenantDesk(view)
         self.rng = np.array([seed, seed], np.uint64)
         self._scratch = np.zeros((3, max(LARGEST_TOP, len(view.clusters))), np.int64)
@@ -154,6 +156,8 @@ class Engine:
         if top == -1 or not 1 <= abs(top) <= LARGEST_TOP:
             raise InvalidInput("top", f"is {top}", f"use 1 to {LARGEST_TOP:,}, or as much below zero")
         view, desk, pool = self.view, self.desk, self.evaluations
+        if view.outlooks != self._outlooks:
+            self._look_anew()
         evaluation = pool.get(shape.machine_key)
         hit = evaluation is not None
         if evaluation is None:
@@ -190,6 +194,8 @@ class Engine:
 
         -1: it is nowhere. Nothing is placed, drawn or counted. `other`: a machine to compare with what is chosen.
         """
+        if self.view.outlooks != self._outlooks:
+            self._look_anew()
         evaluation = self.evaluations.find(shape.machine_key) or self._new_evaluation(shape)
         if evaluation.columns_version != self._columns_version:
             self._find_columns(evaluation)
@@ -201,6 +207,14 @@ class Engine:
         if found[0]:
             raise self._forget(shape, found[0])
         return Look._make(found[1:])
+
+    def _look_anew(self) -> None:
+        """Something else is foreseen: what was derived from that has to be derived again, cluster by cluster."""
+        self._outlooks = self.view.outlooks
+        if self._foresees:
+            self._column_seen[:] = -1
+            for evaluation in self.evaluations.newest_first():
+                evaluation.clusters[:] = INVALID, 0, -1, 0
 
     def _forget(self, shape: Shape, fault: int) -> InvalidInput:
         """Forget what a faulty rule said, so that it is named again next time."""
@@ -270,6 +284,8 @@ class Engine:
 
         Returns how many machines were looked at; 0 means that everything is up to date.
         """
+        if self.view.outlooks != self._outlooks:
+            self._look_anew()
         for pool in (self.evaluations, self.rankings, self.column_pool):
             pool.expire()
         looked = 0

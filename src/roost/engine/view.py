@@ -45,9 +45,11 @@ class View:
         # but none while an attempt is open that may have to be undone.
         self._history: deque[tuple[int, Change]] = deque()
         self._kept, self._attempting = history, False
+        self.outlooks = 0  # how often something else was foreseen: what was derived from that is outdated then
         self._reach = 0  # the oldest revision that can still be rebuilt
-        # What the kernel has placed and nobody has noted yet: the machine, and the shape it was asked for.
-        self.placing = np.full(1, -1, np.int64)
+        # What the kernel has placed and nobody has noted yet: the machine, and the shape it was asked for. The second
+        # number is 1 once something was placed for which VMs of lower priority have to give way.
+        self.placing = np.array([-1, 0])
         self.placing_shape: Shape | None = None
 
     @property
@@ -85,6 +87,10 @@ class View:
         """Keep other numbers of empty machines in a cluster."""
         self._change("thresholds", cluster, thresholds.row)
 
+    def foresee(self, arrivals: NDArray[np.float32], ahead: NDArray[np.float32]) -> None:
+        """Expect VMs to come as often as this, and to fill machines like this; see `cluster_type`."""
+        self._change("foresight", -1, (arrivals, ahead))
+
     def adopt(self, machine: int, fresh: NDArray[np.void]) -> None:
         """Believe a fresher row (an array of one) about what a machine holds and how it is."""
         self._change("adopt", machine, fresh)
@@ -108,10 +114,17 @@ class View:
             self.clusters[what][row] = value
             self.kernel.touch_cluster(self.journal, row)
             return what, row, was
-        if what == "adopt":
-            before = self.machines[row : row + 1].copy()
-            self.kernel.adopt(*self.rows, row, value[0])
+        if what == "foresight":
+            before = self.clusters["arrivals"][0].copy(), self.clusters["ahead"][0].copy()
+            self.clusters["arrivals"], self.clusters["ahead"] = value
+            for cluster in range(len(self.clusters)):
+                self.kernel.touch_cluster(self.journal, cluster)
+            self.outlooks += 1
             return what, row, before
+        if what == "adopt":
+            fresh = self.machines[row : row + 1].copy()
+            self.kernel.adopt(*self.rows, row, value[0])
+            return what, row, fresh
         old = int(self.machines[row][what])
         if what == "state":
             self.kernel.set_state(*self.rows, row, value)
@@ -183,12 +196,18 @@ class View:
             self._apply(*self._history.pop()[1])
         self.keep()
 
+    def overfilled(self) -> bool:
+        """Whether something was placed, since this was last asked, for which others have to give way."""
+        over = bool(self.placing[1])
+        self.placing[1] = 0
+        return over
+
     def check_invariants(self, vms: Iterable[tuple[int, Shape]]) -> None:
         """Raise unless the rows are exactly what these VMs make of the zone, and nothing is over capacity."""
         fresh = View(self.zone, self.kernel, history=0)
         for field in ("health", "failures", "versions_behind"):
             fresh.machines[field] = self.machines[field]
-        for field in OF_CLUSTERS:
+        for field in (*OF_CLUSTERS, "arrivals", "ahead"):
             fresh.clusters[field] = self.clusters[field]
         for i in np.flatnonzero(fresh.machines["state"] != self.machines["state"]):
             fresh.set_state(int(i), MachineState(int(self.machines[i]["state"])))

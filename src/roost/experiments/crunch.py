@@ -18,6 +18,7 @@ from roost.experiments.study import (
     Study,
     Table,
     Value,
+    beyond_chance,
     distinct,
     figure,
     mean,
@@ -26,7 +27,6 @@ from roost.experiments.study import (
 )
 from roost.plotting import DASHES, PALETTE, QUIET, new_figure
 from roost.sim.experiment import Agents, Experiment, Generated, Migrations, PolicyChange
-from roost.sim.statistics import estimate
 from roost.traces.generate import generate, rate_for
 from roost.wiring import find_zone
 
@@ -167,7 +167,7 @@ def find(rows: Sequence[Row]) -> Findings:
         f"density, {figure(against, 'fulfilment', 2, 100)} of fulfilment"
     )
     rose = mean(after, "utilisation") > mean(before, "utilisation")
-    holds = rose and all(_beyond_chance(against, name) for name in ("utilisation", "density", "fulfilment"))
+    holds = rose and all(beyond_chance(against, name) for name in ("utilisation", "density", "fulfilment"))
     headings = [
         "done about it", "when", "utilisation %", "density %", "fulfilment %", "utilisation against nothing, points",
         "density, points", "fulfilment, points", "VMs moved",
@@ -201,12 +201,6 @@ def _against_nothing(rows: Sequence[Row], variant: str, period: str) -> list[str
 def _more(rows: Sequence[Row], variant: str, period: str) -> list[Row]:
     own, other = (_by_seed(pick(rows, variant=each, period=period)) for each in (variant, "nothing"))
     return [{name: mean([a], name) - mean([b], name) for name in a} for a, b in zip(own, other, strict=True)]
-
-
-def _beyond_chance(rows: Sequence[Row], name: str) -> bool:
-    """Whether it is more than nothing, over the seeds; of one seed nobody knows."""
-    found = estimate(numbers(rows, name))
-    return found.mean - (found.margin or 0.0) > 0
 
 
 def _by_seed(rows: Sequence[Row]) -> list[Row]:

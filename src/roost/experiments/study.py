@@ -1,7 +1,7 @@
 """A study: a question that a document answered with a table or a figure, asked again with Roost.
 
-cells ──▶ perform each, on all cores ──▶ rows (tidy data) ──▶ tables with the paper's values beside ours, a plot,
-                                                              and a line: does the shape hold?
+cells ──▶ perform each, on all cores ──▶ rows (tidy data) ──▶ tables with the published values beside ours, a
+                                                              plot, and a line: does the shape hold?
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Table:
 class Findings:
     """What a study found."""
 
-    holds: bool  # the shape of the paper's result
+    holds: bool  # the shape of the published result
     verdict: str  # in a line
     tables: Sequence[Table]
     remarks: Sequence[str] = ()  # what one should know to read them
@@ -97,6 +97,12 @@ def figure(rows: Sequence[Row], name: str, digits: int = 1, scale: float = 1.0) 
     found = estimate(values)
     margin = f" ± {found.margin:,.{digits}f}" if found.margin is not None else ""
     return f"{found.mean:,.{digits}f}{margin}"
+
+
+def beyond_chance(rows: Sequence[Row], name: str) -> bool:
+    """Whether it is more than nothing, over the seeds; of one seed nobody knows."""
+    found = estimate(numbers(rows, name))
+    return found.mean - (found.margin or 0.0) > 0
 
 
 def distinct(rows: Sequence[Row], name: str) -> list[Any]:

@@ -14,6 +14,15 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     vm: str
     spec: VM
     machine: str
+    since: float = 0.0  # when it was first placed, in seconds since 1970; 0: nobody wrote that down
+
+
+class Eviction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Why VMs had to give way: others, of a higher priority, needed their room."""
+
+    tenant: str  # whose VMs they are
+    priority: str  # the highest band among those
+    grace: float = 0.0  # seconds that an evicted VM is left to finish before its host stops it
 
 
 class ConditionChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -59,6 +68,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     added: tuple[MachineSpec, ...] = ()
     removed: tuple[MachineSpec, ...] = ()
     registered: tuple[Registered, ...] = ()
+    eviction: Eviction | None = None  # what was released had to give way; `key` is of what was placed instead
     versions: dict[str, int] = {}  # of each machine touched, after this entry
 
     @property

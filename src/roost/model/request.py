@@ -28,6 +28,7 @@ class VM(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     cluster: str = ""
     generation: str = ""
     traits: Mapping[str, int] = {}  # values for traits that only a user's own rules know
+    requeue: bool = False  # placed again, as soon as there is room, after it had to give way to a higher priority
 
     def __post_init__(self) -> None:
         if not isinstance(self.type, str) or not self.type:
@@ -57,6 +58,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_per_machine: int = 0
     max_per_rack: int = 0
     colocate: Colocation | Literal[""] = ""
+    evict_together: bool = False  # when one of its VMs has to give way, the others of lower priority go with it
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
@@ -64,6 +66,9 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if field == "colocate":
                 if value not in ("", "rack", "cluster", "datacenter"):
                     raise InvalidInput("constraints.colocate", f"is {value!r}", "use rack, cluster or datacenter")
+            elif field == "evict_together":
+                if not isinstance(value, bool):
+                    raise InvalidInput("constraints.evict_together", f"is {value!r}", "use true or false")
             elif not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST:
                 remedy = f"use a whole number up to {MOST:,}, 0 for no constraint"
                 raise InvalidInput(f"constraints.{field}", f"is {value!r}", remedy)
@@ -79,10 +84,11 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def named(self) -> dict[str, int | str]:
-        """The constraints that are set, by name."""
-        return {field: getattr(self, field) for field in self.__struct_fields__ if getattr(self, field)}
+        """The constraints on where VMs may be that are set, by name."""
+        return {field: getattr(self, field) for field in ON_PLACES if getattr(self, field)}
 
 
+ON_PLACES = tuple(field for field in Constraints.__struct_fields__ if field != "evict_together")
 UNCONSTRAINED = Constraints()
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from roost.model.thresholds import Purpose
 
 CACHE_LINE = 64
+PACKINGS = 5  # kinds of machines, by how soon they are filled: to the brim, three by what is left, and empty ones
 
 
 class MachineState(IntEnum):
@@ -102,5 +103,10 @@ def cluster_type(bands: int, resources: int, vm_types: int) -> np.dtype[np.void]
             ("thresholds", np.int32, (len(Purpose),)),  # empty machines that are kept, by purpose of a request
             ("features", np.int32),
             ("supports", np.int8, (vm_types,)),
+            ("demands", np.int32, (vm_types, resources)),  # what a VM of each type takes here
+            # What is foreseen: VMs of each type that come in an hour at priorities above each band; and how many of
+            # each type find room on machines that are filled before those of each packing (the last: empty machines).
+            ("arrivals", np.float32, (bands, vm_types)),
+            ("ahead", np.float32, (vm_types, PACKINGS)),
         ]
     )

@@ -198,6 +198,7 @@ class Zone:
                     f"cluster {wrong}", f"has machines of several {field}s", f"a cluster is of one {field}: split it"
                 )
         self.clusters["supports"] = self.supported[:, self.clusters["generation"]].T
+        self.clusters["demands"] = self.demand[:, self.clusters["generation"]].transpose(1, 0, 2)
         for name, types in excluded.items():
             for t in types:
                 self.clusters["supports"][cluster_index[name], self.vm_type_index[t]] = 0

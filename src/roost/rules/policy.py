@@ -20,12 +20,12 @@ from typing import Any
 import msgspec
 
 from roost.engine.rule import Rule, rule_of
-from roost.engine.ruleset import BoundRule, RuleSet
+from roost.engine.ruleset import BoundRule, EvictionTerms, RuleSet
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.yaml_file import Step, YamlFile
 
 SHIPPED = Path(__file__).parent / "policies"
-ESSENTIAL = ("has_room", "evicts_nobody")  # without these a machine could be filled beyond its capacity
+ESSENTIAL = "has_room"  # without it a machine could be filled beyond its capacity
 # section of the file -> (package of the shipped rules, what it may hold: kind and scopes)
 SECTIONS: dict[tuple[str, ...], tuple[str, str, tuple[str, ...]]] = {
     ("clusters", "validators"): ("clusters", "validator", ("cluster",)),
@@ -49,6 +49,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     top_clusters: int = 12
     clusters: _Group = _Group()
     tenants: list[str | dict[str, Any]] = []
+    evictions: EvictionTerms = EvictionTerms()
 
 
 @dataclass(frozen=True)
@@ -115,11 +116,10 @@ def _build(file: YamlFile, raw: bytes, only_shipped: bool = False) -> Policy:
     for section in SECTIONS:
         lists[section] = tuple(_bound_rules(file, section, only_shipped))
     ours = {b.rule.function.__module__ for b in lists["machines", "validators"]}
-    for name in ESSENTIAL:
-        if f"roost.rules.validators.{name}" not in ours:
-            raise file.mistake(
-                ("machines", "validators"), f"{name} is missing", "without it machines could be over-filled: add it"
-            )
+    if f"roost.rules.validators.{ESSENTIAL}" not in ours:
+        raise file.mistake(
+            ("machines", "validators"), f"{ESSENTIAL} is missing", "without it machines could be over-filled: add it"
+        )
     try:
         rules = RuleSet(
             cluster_validators=lists["clusters", "validators"],
@@ -128,6 +128,7 @@ def _build(file: YamlFile, raw: bytes, only_shipped: bool = False) -> Policy:
             preferences=lists["machines", "preferences"],
             tenant_rules=lists[("tenants",)],
             top_clusters=head.top_clusters,
+            evictions=head.evictions,
         )
     except InvalidInput as error:
         at = tuple(error.where.split(": "))

@@ -32,6 +32,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     guests: list[tuple[str, int, str, str, int]]  # of each: tenant, request, type, priority, machine
     agents: list[AgentMemory]
     tracker: dict[str, Any]
+    arrivals: tuple[float, float, list[tuple[str, str, float]]]  # see ArrivalRates
     run_s: float
 
 
@@ -44,7 +45,7 @@ class _Holdings(msgspec.Struct, frozen=True):
     clusters: dict[str, ClusterRow]
     registry: list[tuple[str, str, str]]
     kinds: list[VM]
-    vms: dict[str, tuple[str, str, int]]  # tenant, machine, kind
+    vms: dict[str, tuple[str, str, int, float]]  # tenant, machine, kind, since when
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -66,7 +67,7 @@ def packed(checkpoint: Checkpoint, ledger: Ledger) -> bytes:
             if number == len(kinds):
                 kinds.append(spec)
             by_object[id(spec)] = number
-        vms[name] = row.tenant, row.machine, number
+        vms[name] = row.tenant, row.machine, number, row.since
     holdings = _Holdings(
         ledger.revision,
         list(ledger.machines.values()),
@@ -90,7 +91,10 @@ def unpacked(data: bytes, catalogue: Catalogue) -> tuple[Checkpoint, Ledger]:
     ledger.tenants, ledger.clusters = holdings.tenants, holdings.clusters
     ledger.registry = {(kind, name): value for kind, name, value in holdings.registry}
     kinds = holdings.kinds
-    ledger.vms = {name: VMRow(tenant, machine, kinds[kind]) for name, (tenant, machine, kind) in holdings.vms.items()}
+    ledger.vms = {
+        name: VMRow(tenant, machine, kinds[kind], since)
+        for name, (tenant, machine, kind, since) in holdings.vms.items()
+    }
     return file.checkpoint, ledger
 
 

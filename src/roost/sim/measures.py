@@ -43,6 +43,15 @@ MEASURES = (
     Measure("latency_p99", "s", "lower", "the same; 99th percentile"),
     Measure("cache_hit_ratio", "share", "higher", "decisions that found their evaluation cached"),
     Measure("updates_per_decision", "machines", "lower", "machines looked at to bring caches up to date"),
+    Measure("utilisation_highest", "share", "", "cores of VMs of the highest priority, of all cores; mean over time"),
+    Measure(
+        "density_highest",
+        "share",
+        "higher",
+        "the same, of the cores of machines that run such VMs: how well those are packed, whatever else runs",
+    ),
+    Measure("evictions", "VMs", "lower", "VMs that had to give way to a higher priority"),
+    Measure("evictions_per_vm_hour", "1/h", "lower", "the same, for each hour that a VM of lower priority ran"),
     Measure("machine_failures", "failures", "", "machines that failed"),
     Measure("vms_displaced", "VMs", "lower", "VMs that ran on machines which failed"),
     Measure("vms_healed", "VMs", "", "of these, those that were placed again"),
@@ -78,8 +87,8 @@ def measure_of(name: str) -> Measure:
     return next((measure for measure in OPTIONAL if measure.name == name), None) or BY_NAME[name]
 
 
-# One row per sample. Counts are since the sample before; `stranded_<resource>` and `used_<resource>` (share of the
-# capacity) stand beside these, for each resource.
+# One row per sample. Counts are since the sample before. For each resource there are beside these `used_<resource>`,
+# `density_<resource>` (of the capacity of machines that run something) and `stranded_<resource>`.
 TIMELINE = {
     "time_s": "of the sample, from the beginning of the workload; below 0: when the zone was filled",
     "warm": "1 once the warm-up is over: only these rows count in the summary",
@@ -88,6 +97,10 @@ TIMELINE = {
     "empty_machines": "machines that run nothing",
     "machines_down": "machines that have failed and are not repaired",
     "vms": "VMs that run",
+    "vms_lower": "of these, those below the highest priority",
+    "utilisation_highest": "cores allocated to VMs of the highest priority, of all cores",
+    "density_highest": "the same, of the cores of machines that run such VMs; 0 if none does",
+    "evictions": "VMs that had to give way to a higher priority",
     "requests": "requests answered",
     "placed": "requests placed",
     "declined": "requests for which no machine was found",

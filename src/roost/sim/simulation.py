@@ -24,13 +24,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from roost.agent import foresight
 from roost.agent.agent import Agent, AgentMemory, Watcher
 from roost.agent.courier import Group
-from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetMachine
+from roost.agent.foresight import ArrivalRates, foresee
+from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetEntry, SetMachine
 from roost.engine.funnel import chosen_clusters, machine_stages
-from roost.model.errors import InvalidInput, InvariantBroken, Outdated
+from roost.model.change import Entry
+from roost.model.errors import InvalidInput, InvariantBroken, Outdated, UnknownName
 from roost.model.random_state import restore, state_of
-from roost.model.request import VM, Request
+from roost.model.request import HOLD, VM, Request
 from roost.model.rows import MachineState
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
@@ -53,7 +56,7 @@ Progress = Callable[[float, int], None]  # share done, operations so far
 Witness = Callable[[Operation, Answer], None]
 
 # What happens, in the order in which it does at one moment; arrivals come after departures, a sample after both.
-LEAVE, COMMIT, LOOK, FAIL, REPAIR, DRAIN, RESUME, SWITCH, MIGRATE, COPIED, ARRIVE, SAMPLE = range(12)
+LEAVE, COMMIT, LOOK, FAIL, REPAIR, DRAIN, RESUME, SWITCH, MIGRATE, COPIED, FORESEE, ARRIVE, SAMPLE = range(13)
 STANDING, HEALING = -1, -2  # in place of the number of a request
 RARELY = (20_000, 10, 2_000)  # collections of garbage, by generation
 NOTHING_CACHED = CacheUse(0, 0, 0)
@@ -62,6 +65,7 @@ REPORT_EVERY = 2_000  # operations
 TRIM_EVERY = 5_000  # operations, between two times that the store forgets
 PLACED, DECLINED, GAVE_UP, INVALID = range(4)
 STATUS = {"done": PLACED, "declined": DECLINED, "conflicts": GAVE_UP, "invalid": INVALID, "unavailable": INVALID}
+GONE = (Outdated.code, UnknownName.code)
 ROUNDING = 1e-9  # samples: what rounding may take from the last one, which is at the end
 STANDING_CHUNK = 128  # VMs that are asked for at once to fill a zone
 BEFORE = -1.0  # the time at which that is
@@ -116,6 +120,8 @@ class Simulation:
         self._maintenance: list[tuple[float, float, list[int]]] = []  # from, to, machines
         self._mtbf = seconds(self._faults.mtbf, "faults.mtbf") if self._faults.mtbf is not None else 0.0
         self._repair = seconds(self._faults.repair, "faults.repair")
+        self._foresight = seconds(experiment.foresight, "foresight") if experiment.foresight is not None else 0.0
+        self._arrivals = ArrivalRates()
 
         self.clock = Clock()
         self._random = np.random.default_rng([seed, 1])
@@ -124,6 +130,8 @@ class Simulation:
         self._number = 0  # of events so far, to tell apart those of one moment
         self._next = 0  # arrival
         self._guests: dict[int, Guest] = {}  # by number
+        self._lower: dict[str, int] = {}  # the numbers of those below the highest priority, by name
+        self._unheard_of: set[str] = set()  # VMs that had to give way before anybody heard that they run
         self._state = zone.machines["state"].astype(int).tolist()
         self._open = 0  # requests that have no answer
         self._touched: list[Worker] = []
@@ -205,6 +213,8 @@ class Simulation:
 
         if self.experiment.migrations is not None:
             self._at_time(seconds(self.experiment.migrations.at, "migrations.at"), MIGRATE)
+        if self._foresight:
+            self._at_time(0.0, FORESEE)
 
     def _maintained(self, cluster: str, share: float) -> list[int]:
         machines = len(self.zone.machines)
@@ -359,15 +369,33 @@ class Simulation:
         outcomes = group.commit(self.store)
         worker.in_flight -= len(group.proposals)
         index, types, moved = self.zone.machine_index, self.zone.vm_type_index, self.tracker.moved
+        top = ("", self.zone.bands[0])
         for row in self._log.extend(now):
             for entry in row.entries:
                 for each in entry.placed:
-                    moved(index[each.machine], types[each.spec.type], 1)
+                    moved(index[each.machine], types[each.spec.type], each.spec.priority in top, 1)
                 for each in entry.released:
-                    moved(index[each.machine], types[each.spec.type], -1)
+                    moved(index[each.machine], types[each.spec.type], each.spec.priority in top, -1)
+                if entry.eviction is not None:
+                    self._evict(entry)
+                if self._foresight:
+                    self._arrivals.note(entry)
         worker.courier.bring(now + half, group, outcomes, self._latency.commit_s)
         if half or worker.busy_until > now:
             self._wake(worker, max(now + half, worker.busy_until))
+
+    def _evict(self, entry: Entry) -> None:
+        """VMs had to give way; they do not come back. One may not even have been heard of yet."""
+        stayed = {each.vm for each in entry.placed}
+        for each in entry.released:
+            if each.vm in stayed or each.vm.endswith(HOLD):
+                continue
+            self.tracker.since["evictions"] += 1
+            own = self._lower.pop(each.vm, None)
+            if own is None:
+                self._unheard_of.add(each.vm)
+            else:
+                self._guests.pop(own)
 
     def _wake(self, worker: Worker, at: float) -> None:
         """Let an agent look then, unless it will before."""
@@ -411,7 +439,12 @@ class Simulation:
         lost = []
         for placement, vm, lifetime in zip(answer.placements, request.vms, lifetimes, strict=True):
             machine = index[placement.machine]
+            if self._unheard_of and placement.vm in self._unheard_of:  # it had to give way at once
+                self._unheard_of.remove(placement.vm)
+                continue
             self._number = own = self._number + 1
+            if vm.priority not in ("", self.zone.bands[0]):
+                self._lower[placement.vm] = own
             guests[own] = Guest(placement.vm, request.tenant, number, vm, machine)
             if lifetime in leaving:
                 leaving[lifetime].append(own)
@@ -446,16 +479,20 @@ class Simulation:
     def _taken_off(self, numbers: Sequence[int], done: Callable[[Sequence[int]], None], answer: Answer) -> None:
         if answer.ok:
             done(numbers)
-        elif answer.status == "conflicts" or answer.code == Outdated.code:  # it knew of an earlier VM of that name
+        elif answer.status == "conflicts" or answer.code in GONE:  # it knew of an earlier VM of that name, or …
             self._workers[self._answering].courier.hurry()
-            self._take_off(numbers, done)
+            if numbers := [number for number in numbers if number in self._guests]:  # … some have had to give way
+                self._take_off(numbers, done)
         else:
             guest = self._guests[numbers[0]]
             raise InvariantBroken(f"VM {guest.name} of {guest.tenant} cannot be released: {answer.detail}")
 
     def _left(self, numbers: Sequence[int]) -> None:
         for number in numbers:
-            del self._guests[number]
+            self._strike(number)
+
+    def _strike(self, number: int) -> None:
+        self._lower.pop(self._guests.pop(number).name, None)
 
     def _log_answer(self, request: int, arrived: float, vms: int, answer: Answer) -> None:
         self._open -= 1
@@ -569,7 +606,7 @@ class Simulation:
         first = self._guests[lost[0]]
         for number in lost:
             if self._guests[number].over:
-                del self._guests[number]
+                self._strike(number)
         if left := [number for number in lost if number in self._guests]:
             wishes = tuple(self._guests[number].vm for number in left)
             again = Request(first.tenant, wishes, self.workload.constraints.get(first.request))
@@ -580,11 +617,17 @@ class Simulation:
         self._log_answer(HEALING, since, len(numbers), answer)
         if not answer.ok:
             for number in numbers:
-                del self._guests[number]
+                self._strike(number)
             return
         over, lost = [], []
         for number, placement in zip(numbers, answer.placements, strict=True):
             guest = self._guests[number]
+            if self._lower.pop(guest.name, None) is not None:
+                self._lower[placement.vm] = number
+            if placement.vm in self._unheard_of:  # it had to give way at once
+                self._unheard_of.remove(placement.vm)
+                self._strike(number)
+                continue
             guest.name, guest.machine = placement.vm, self.zone.machine_index[placement.machine]
             guest.moving = False
             self.tracker.healed += self._warm
@@ -602,6 +645,18 @@ class Simulation:
             worker.agent.switch(self._find_policy(policy))
         self._cached_before = NOTHING_CACHED
         _share_recheck(self._workers)
+
+    def _foresee(self, _: None) -> None:
+        """What is to be expected, by all that was placed so far, on the zone as the first agent knows it."""
+        self._at_time(self.clock.now + self._foresight, FORESEE)
+        allocator = self._workers[0].agent.allocator
+        if rates := self._arrivals.per_hour(self.clock.now):
+            value = msgspec.json.encode(foresee(self.zone, allocator.view.machines, rates, self.clock.now)).decode()
+            self._submit(SetEntry(foresight.KIND, foresight.NAME, value), self._foreseen)
+
+    def _foreseen(self, answer: Answer) -> None:
+        if not answer.ok:
+            raise InvariantBroken(f"{answer.key}: {answer.detail}")
 
     # ------------------------------------------------------------------------------------------------ migrations
 
@@ -680,6 +735,7 @@ class Simulation:
                 guests=[(g.tenant, g.request, g.vm.type, g.vm.priority, g.machine) for g in guests.values()],
                 agents=[worker.agent.memory() for worker in self._workers],
                 tracker=self.tracker.state(),
+                arrivals=self._arrivals.state(),
                 run_s=time.perf_counter() - self._started,
             ),
             self.store.load(),
@@ -705,7 +761,10 @@ class Simulation:
                 saved.names.items(), saved.guests, strict=True
             )
         }
+        top = ("", self.zone.bands[0])
+        self._lower = {each.name: number for number, each in self._guests.items() if each.vm.priority not in top}
         self.tracker.restore(saved.tracker)
+        self._arrivals.restore(saved.arrivals)
         self.store = MemoryStore(self.store.catalogue, ledger)
         self._workers = self._hire(self._find_policy(self.policy_now), saved.agents)
 
@@ -792,5 +851,6 @@ HANDLERS: dict[int, Callable[[Simulation, Any], None]] = {
     SWITCH: Simulation._switch,
     MIGRATE: Simulation._migrate,
     COPIED: Simulation._copied,
+    FORESEE: Simulation._foresee,
     SAMPLE: Simulation._sample,
 }

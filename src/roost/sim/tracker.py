@@ -22,9 +22,10 @@ STATUSES = ("placed", "declined", "gave_up", "invalid")
 # By column of the requests: the type code of its array.
 CODES = dict(zip(REQUESTS, "qdqbhddh", strict=True))
 COUNTS = (
-    "requests", "placed", "declined", "gave_up", "vms_asked", "vms_placed", "retries", "conflicts", "cache_hits",
-    "cache_misses", "updated",
+    "requests", "placed", "declined", "gave_up", "vms_asked", "vms_placed", "evictions", "retries", "conflicts",
+    "cache_hits", "cache_misses", "updated",
 )  # fmt: skip
+SHARES = {"time_s", "utilisation", "density", "utilisation_highest", "density_highest"}  # no whole numbers
 BINNED = ("placed", "vms_placed", "conflicts", "retries")
 
 
@@ -41,18 +42,24 @@ class Totals(NamedTuple):
 
     used: NDArray[np.int64]  # by resource
     stranded: NDArray[np.int64]
-    cores_in_use: int  # of the machines that run something
+    in_use: NDArray[np.int64]  # capacity of the machines that run something
     busy: int  # machines that do
     vms: int
+    highest: int  # cores used at the highest priority
+    cores_in_highest_use: int  # of the machines that run something at the highest priority
+    lower: int  # VMs below it
 
     def moved(self, before: Totals, after: Totals) -> Totals:
         """When some of the machines add up to something else."""
         return Totals(
             self.used + after.used - before.used,
             self.stranded + after.stranded - before.stranded,
-            self.cores_in_use + after.cores_in_use - before.cores_in_use,
+            self.in_use + after.in_use - before.in_use,
             self.busy + after.busy - before.busy,
             self.vms + after.vms - before.vms,
+            self.highest + after.highest - before.highest,
+            self.cores_in_highest_use + after.cores_in_highest_use - before.cores_in_highest_use,
+            self.lower + after.lower - before.lower,
         )
 
 
@@ -69,10 +76,11 @@ class Tracker:
         self._stranding = Stranding(zone, types)
         self._used = np.zeros_like(self._capacity)
         self._vms = np.zeros(len(self._capacity), np.int64)
+        self._highest = np.zeros((2, len(self._capacity)), np.int64)  # cores and VMs at the highest priority
         self._stranded = np.zeros_like(self._capacity)
         self._everything = self._capacity.sum(axis=0)
         self._total = self._sum(np.arange(len(self._vms)))
-        self._moved = (array("i"), array("i"))  # machine, and VM type + 1, negative if it left; since the last sample
+        self._moved = _no_moves()  # since the last sample
         self.down = 0
         self.displaced = self.healed = self.failures = 0
         self.migrated: int | None = None  # VMs; None: migrations were not asked for
@@ -85,7 +93,7 @@ class Tracker:
         self.funnels = 0  # of these
 
     def _timeline_columns(self) -> list[str]:
-        per_resource = [f"{what}_{r}" for what in ("used", "stranded") for r in self._present()]
+        per_resource = [f"{what}_{r}" for what in ("used", "density", "stranded") for r in self._present()]
         return [*TIMELINE, *per_resource]
 
     def _present(self) -> list[str]:
@@ -94,10 +102,11 @@ class Tracker:
 
     # ------------------------------------------------------------------------------------------------ counting
 
-    def moved(self, machine: int, vm_type: int, sign: int) -> None:
+    def moved(self, machine: int, vm_type: int, highest: bool, sign: int) -> None:
         """A VM was put on a machine (1), or taken off (-1)."""
         self._moved[0].append(machine)
         self._moved[1].append(sign * (vm_type + 1))
+        self._moved[2].append(highest)
 
     def answered(
         self, request: int, arrived: float, now: float, vms: int, status: int, agent: int, queued: float, retries: int
@@ -161,21 +170,25 @@ class Tracker:
         self._catch_up()
         used, stranded, capacity = self._total.used, self._total.stranded, self._everything
         cores = used[self._cores]
-        in_use = self._total.cores_in_use
+        density = used / np.maximum(self._total.in_use, 1)  # nothing is used where nothing runs
         row: dict[str, float] = {
             **self.since,
             "time_s": now,
             "warm": int(now >= self._warm_up),
             "utilisation": cores / capacity[self._cores],
-            "density": cores / in_use if in_use else 0.0,
+            "density": density[self._cores],
             "empty_machines": len(self._vms) - self._total.busy,
             "machines_down": self.down,
             "vms": self._total.vms,
+            "vms_lower": self._total.lower,
+            "utilisation_highest": self._total.highest / capacity[self._cores],
+            "density_highest": self._total.highest / max(1, self._total.cores_in_highest_use),
             "queued": queued,
         }
         for r, name in enumerate(self._resources):
             if capacity[r]:
                 row[f"used_{name}"] = used[r] / capacity[r]
+                row[f"density_{name}"] = density[r]
                 row[f"stranded_{name}"] = stranded[r] / capacity[r]
         for column, values in self.timeline.items():
             values.append(float(row[column]))
@@ -183,13 +196,18 @@ class Tracker:
 
     def _catch_up(self) -> None:
         """Bring the machines up to date, and what is stranded on those that changed."""
-        machines, what = (np.frombuffer(each, np.int32) if each else np.empty(0, np.int32) for each in self._moved)
+        machines, what, highest = (
+            np.frombuffer(each, np.int32) if each else np.empty(0, np.int32) for each in self._moved
+        )
         signs, types = np.sign(what).astype(np.int64), np.abs(what) - 1
         changed = np.unique(machines).astype(np.int64)
         before = self._sum(changed)
-        np.add.at(self._used, machines, signs[:, None] * self._demand[types, self._generation[machines]])
+        amounts = signs[:, None] * self._demand[types, self._generation[machines]]
+        np.add.at(self._used, machines, amounts)
         np.add.at(self._vms, machines, signs)
-        self._moved = (array("i"), array("i"))
+        np.add.at(self._highest[0], machines, amounts[:, self._cores] * highest)
+        np.add.at(self._highest[1], machines, signs * highest)
+        self._moved = _no_moves()
         free = self._capacity[changed] - self._used[changed]
         useless = self._stranding.useless(free, self._generation[changed]) & (self._vms[changed] > 0)
         self._stranded[changed] = np.where(useless[:, None], free, 0)
@@ -201,9 +219,12 @@ class Tracker:
         return Totals(
             self._used[machines].sum(axis=0),
             self._stranded[machines].sum(axis=0),
-            int(self._capacity[machines[busy], self._cores].sum()),
+            self._capacity[machines[busy]].sum(axis=0),
             int(busy.sum()),
             int(self._vms[machines].sum()),
+            int(self._highest[0][machines].sum()),
+            int(self._capacity[machines[self._highest[1][machines] > 0], self._cores].sum()),
+            int((self._vms - self._highest[1])[machines].sum()),
         )
 
     def used_of(self) -> NDArray[np.int64]:
@@ -217,7 +238,7 @@ class Tracker:
         """Timeline, rates and requests. `arrivals`: when requests of the workload arrived."""
         import polars as pl
 
-        whole = {name for name in self.timeline if name in TIMELINE} - {"time_s", "utilisation", "density"}
+        whole = {name for name in self.timeline if name in TIMELINE} - SHARES
         timeline = pl.DataFrame(self.timeline).with_columns(pl.col(sorted(whole)).cast(pl.Int64))
         last = int(arrivals[-1] // self._bin) + 1 if len(arrivals) else 1
         bins = max(last, math.ceil(until / self._bin), *(len(each) for each in self.rates.values()))
@@ -250,6 +271,7 @@ class Tracker:
         return {
             "used": self._used.tobytes(),
             "vms": self._vms.tobytes(),
+            "highest": self._highest.tobytes(),
             "stranded": self._stranded.tobytes(),
             "plain": [self.down, self.displaced, self.healed, self.failures, self.commits, self.migrated],
             "since": self.since,
@@ -264,12 +286,18 @@ class Tracker:
         shape = self._capacity.shape
         self._used = np.frombuffer(state["used"], np.int64).reshape(shape).copy()
         self._vms = np.frombuffer(state["vms"], np.int64).copy()
+        self._highest = np.frombuffer(state["highest"], np.int64).reshape(2, -1).copy()
         self._stranded = np.frombuffer(state["stranded"], np.int64).reshape(shape).copy()
         self._total = self._sum(np.arange(len(self._vms)))
         self.down, self.displaced, self.healed, self.failures, self.commits, self.migrated = state["plain"]
         self.funnels, self.funnel = state["funnel"]
         self.since, self.timeline, self.rates = dict(state["since"]), state["timeline"], state["rates"]
         self.requests = {name: array(CODES[name], data) for name, data in state["requests"].items()}
+
+
+def _no_moves() -> tuple[array[int], array[int], array[int]]:
+    """Machine, VM type + 1 (negative if it left), and whether it is of the highest priority."""
+    return array("i"), array("i"), array("i")
 
 
 def summarise(
@@ -297,6 +325,8 @@ def summarise(
     counting = timeline[1:] if warm_up > 0 else timeline  # what the first of them counts began before
     hits, misses = _total(counting["cache_hits"]), _total(counting["cache_misses"])
     stranded = [name for name in timeline.columns if name.startswith("stranded_")]
+    evictions = _total(counting["evictions"])
+    lower_hours = (_mean(timeline["vms_lower"]) or 0.0) * (until - warm_up) / 3_600
     return {
         "density": _mean(timeline["density"]),
         "utilisation": _mean(timeline["utilisation"]),
@@ -325,6 +355,10 @@ def summarise(
         "latency_p99": _rank(requests["latency_s"], 0.99),
         "cache_hit_ratio": _ratio(hits, hits + misses),
         "updates_per_decision": _ratio(_total(counting["updated"]), hits + misses),
+        "utilisation_highest": _mean(timeline["utilisation_highest"]),
+        "density_highest": _mean(timeline["density_highest"]),
+        "evictions": evictions,
+        "evictions_per_vm_hour": _ratio(evictions, lower_hours),
         **dict(zip(("machine_failures", "vms_displaced", "vms_healed"), faults, strict=True)),
     }
 

@@ -69,16 +69,16 @@ class Codec:
         used, capacity = numbers[:MOST_RESOURCES], numbers[MOST_RESOURCES:]
         return name, (used[: self._resources], tuple(capacity[: self._resources]))
 
-    def vm(self, row: tuple[str, str, str, str]) -> tuple[str, VMRow]:
+    def vm(self, row: tuple[str, str, str, str, float]) -> tuple[str, VMRow]:
         """A VM and its name from its columns."""
-        name, tenant, machine, spec = row
+        name, tenant, machine, spec, since = row
         known = self._vms.get(spec)
         if known is None:
             known = self._vms[spec] = _vm(spec)
-        return name, VMRow(tenant, machine, known)
+        return name, VMRow(tenant, machine, known, since)
 
     @staticmethod
-    def vm_values(vms: Iterable[tuple[str, VMRow]]) -> list[tuple[str, str, str, str]]:
+    def vm_values(vms: Iterable[tuple[str, VMRow]]) -> list[tuple[str, str, str, str, float]]:
         """VMs as columns; the VMs of a request mostly ask for the same."""
         texts: dict[int, str] = {}
         values = []
@@ -87,7 +87,7 @@ class Codec:
             text = texts.get(id(spec))
             if text is None:
                 text = texts[id(spec)] = encode(spec)
-            values.append((name, row.tenant, row.machine, text))
+            values.append((name, row.tenant, row.machine, text, row.since))
         return values
 
     def tenant(self, row: tuple[str, str, int, int]) -> tuple[str, TenantRow]:

@@ -26,13 +26,27 @@ from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
 LARGEST_GROUP = 1_024  # proposals that can share a transaction
 MOST_RESOURCES = 8  # columns that the tables have for amounts
 NOTHING: Mapping[str, int] = MappingProxyType({})
+OCCUPIED = "held by lower-priority VMs"  # why something has no room that makes nobody give way
+WAITING = "waiting"  # the kind of registry entry, by VM, of those that had to give way and want to be placed again
 
 
 # --------------------------------------------------------------------------------------------------------- proposals
 
 
+class Victim(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A VM that is to give way, as it runs."""
+
+    tenant: str
+    vm: Placed
+
+
 class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Put all these VMs of a tenant on these machines, or none of them."""
+    """Put all these VMs of a tenant on these machines, or none of them.
+
+    `victims` give way to them: of lower priority, as they are when this is decided, and none but those whose room is
+    needed, or who have to go with one of those. `leaving` are the same VMs where they were, on machines that are not
+    ready, and what is held for them: they are there no longer.
+    """
 
     key: str
     request: bytes  # what was asked for, as JSON: the same key with another request is a mistake
@@ -41,6 +55,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     constraints: Constraints = UNCONSTRAINED
     stamp: int = 0  # the tenant's when this was decided; 0: it had no VMs
     placed: tuple[Placed, ...]
+    leaving: tuple[Placed, ...] = ()
+    victims: tuple[Victim, ...] = ()
+    grace: float = 0.0  # seconds that victims are left to finish
+    requeued: bool = False  # the VMs waited for room since they had to give way; they wait no longer
     seen: Mapping[str, int] = NOTHING  # versions of the machines before this group; only a strict commit asks
 
 
@@ -147,6 +165,16 @@ Proposal = (
 )
 
 
+class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A VM that waits for room, as the registry keeps it."""
+
+    tenant: str
+    spec: VM
+    constraints: Constraints = UNCONSTRAINED  # the tenant's
+    since: float  # when it had to give way
+    cause: str  # the key of what was placed instead
+
+
 # ---------------------------------------------------------------------------------------------------------- decisions
 
 
@@ -169,6 +197,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     order: tuple[int, ...] = ()  # in which the VMs were placed, unless as they came
     found: tuple[str, ...] = ()  # of a request that was declined: the machines that its first VMs found, in that order
     refused: tuple[int, ...] = ()  # units found too small for VMs that stay together
+    victims: tuple[Victim, ...] = ()  # what gave way
     lots: int = 0  # the state of its random numbers afterwards
     avoiding: bool = False  # drew among the top N instead of the best, to avoid conflicts
     purpose: PurposeName = "new"  # of a request to place
@@ -187,6 +216,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     ahead: tuple[tuple[int, int], ...] = ()  # (round, position) of its own placements that the feed had not brought
     adopted: tuple[MachineRow, ...] = ()  # rows learnt from conflicts, with its own placements on them
     placed: tuple[tuple[str, tuple[Placed, ...]], ...] = ()  # by position: a tenant, and what was placed for it
+    victims: Mapping[int, tuple[Victim, ...]] = {}  # by position: what gave way to that
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -196,7 +226,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     outcome: Literal["committed", "declined"]
     request: bytes
     record: Record
-    placed: tuple[Placed, ...] = ()
+    placed: tuple[Placed, ...] = ()  # what gave way to these is in the record
 
 
 class PolicyResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -223,7 +253,7 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     changed: bool = True  # the feed has an entry of it; else everything was so already
 
 
-Reason = Literal["room", "stale", "tenant", "name", "machine", "gone", "registry"]
+Reason = Literal["room", "stale", "tenant", "name", "machine", "gone", "registry", "victims"]
 
 
 class Conflict(msgspec.Struct, frozen=True, gc=False):

@@ -58,6 +58,12 @@ class VMRow(msgspec.Struct, frozen=True, gc=False):
     tenant: str
     machine: str
     spec: VM
+    since: float = 0.0  # when it was first placed; 0: nobody wrote that down
+
+    @classmethod
+    def of(cls, tenant: str, placed: Placed) -> VMRow:
+        """What is placed for a tenant."""
+        return cls(tenant, placed.machine, placed.spec, placed.since)
 
 
 class ClusterRow(msgspec.Struct, frozen=True, gc=False):
@@ -109,6 +115,14 @@ class Accounts:
             row.owner = tenant
         if vm.colocation:
             row.classes[self._class[vm.colocation]] += sign
+
+    def demand(self, vm: VM, row: MachineRow) -> tuple[int, ...]:
+        """What a VM takes of a machine, by resource."""
+        return self._demand[vm.type, row.spec.generation]
+
+    def band(self, vm: VM) -> int:
+        """Of a VM's priority: 0 is the highest."""
+        return self._band[vm.priority]
 
 
 class Ledger:
@@ -203,11 +217,11 @@ class Ledger:
     def _place(self, placed: Placed, tenant: str) -> None:
         if placed.vm in self.vms:
             raise InvariantBroken(f"VM {placed.vm} is placed twice")
-        self.vms[placed.vm] = VMRow(tenant, placed.machine, placed.spec)
+        self.vms[placed.vm] = VMRow.of(tenant, placed)
         self.accounts.put(self.machines[placed.machine], placed.spec, tenant, 1)
 
     def _release(self, placed: Placed, tenant: str) -> None:
-        if self.vms.pop(placed.vm, None) != VMRow(tenant, placed.machine, placed.spec):
+        if self.vms.pop(placed.vm, None) != VMRow.of(tenant, placed):
             raise InvariantBroken(f"VM {placed.vm} is released from {placed.machine}, where it is not")
         self.accounts.put(self.machines[placed.machine], placed.spec, tenant, -1)
 

@@ -6,19 +6,21 @@ the same transaction. So there is one opinion on what may be committed, whatever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from roost.model.change import ConditionChange, Entry, Placed, QuarantineChange, Registered
+from roost.model.change import ConditionChange, Entry, Eviction, Placed, QuarantineChange, Registered
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.inventory import check_spec
-from roost.model.request import HOLD, hold_of
+from roost.model.request import HOLD, Constraints, hold_of
 from roost.model.rows import MachineState
 from roost.model.zone import CONDITION
 from roost.store.contract import (
     LARGEST_GROUP,
+    OCCUPIED,
+    WAITING,
     AddMachines,
     Ask,
     Bench,
@@ -40,6 +42,7 @@ from roost.store.contract import (
     SetCondition,
     SetQuarantine,
     StandingRecheck,
+    Waiting,
 )
 from roost.store.ledger import STARTING, Accounts, ClusterRow, MachineRow, TenantRow, VMRow
 
@@ -75,6 +78,16 @@ def needs_of(group: Sequence[Proposal]) -> Needs:
                 vms.add(each.vm)
             if isinstance(proposal, Release):
                 vms.update([hold_of(each.vm) for each in proposal.released])
+            elif proposal.victims or proposal.requeued or proposal.leaving:
+                for each in proposal.leaving:
+                    machines.add(each.machine)
+                    vms.update((each.vm, hold_of(each.vm)))
+                for victim in proposal.victims:
+                    tenants.add(victim.tenant)
+                    machines.add(victim.vm.machine)
+                    vms.update((victim.vm.vm, hold_of(victim.vm.vm)))
+                    registry.add((WAITING, victim.vm.vm))
+                registry.update((WAITING, each.vm) for each in proposal.placed)
         elif isinstance(proposal, Move):
             tenants.add(proposal.tenant)
             machines.update((proposal.vm.machine, proposal.machine))
@@ -216,23 +229,39 @@ class _Desk:
                 raise _Lost("machine", f"machine {name} is no more")
             if self.strict and self.started.get(name) != proposal.seen.get(name):
                 raise _Lost("stale", f"machine {name} has changed", tuple(touched))
+        if proposal.requeued:
+            for each in proposal.placed:
+                if (WAITING, each.vm) not in facts.registry:
+                    raise _Lost("gone", f"VM {each.vm} waits no longer", stamp=now)
+        leaving = self._check_leaving(proposal, now) if proposal.leaving else ()
+        left = {each.vm for each in leaving}
+        if proposal.victims:
+            self._check_victims(proposal)
         tried: list[Placed] = []
         names: set[str] = set()
         try:
-            for each in proposal.placed:
-                if each.vm in facts.vms or each.vm in names:
+            for each in self._highest_first(proposal.placed):
+                if (each.vm in facts.vms and each.vm not in left) or each.vm in names:
                     raise _Lost("name", f"a VM {each.vm} runs already", stamp=now)
+                # As its own priority sees the machine, so with the victims there.
                 if problem := bench.place(each.machine, each.spec, tenant):
                     raise _Lost("room", f"machine {each.machine}: {problem}", tuple(touched))
                 tried.append(each)
                 names.add(each.vm)
-        except _Lost:
+            if self.accounts.bands > 1 or proposal.victims:
+                self._check_evicted(proposal, touched)
+        except (_Lost, InvalidInput):
             for again in reversed(tried):
                 bench.remove(again.machine, again.spec, tenant)
             raise
+        eviction = self._eviction(proposal) if proposal.victims else None
+        own = self._evict(proposal, eviction) if eviction else ()
+        for each in leaving:
+            bench.remove(each.machine, each.spec, tenant)
         versions: dict[str, int] = {}
+        self._take_off((*leaving, *own), tenant, versions)
         self._put_on(proposal.placed, tenant, versions)
-        count = (known.vms if known else 0) + len(proposal.placed)
+        count = (known.vms if known else 0) + len(proposal.placed) - len(own) - len(leaving)
         row = TenantRow(proposal.constraints, self.stamp, count)
         facts.tenants[tenant] = self.result.tenants[tenant] = row
         self._decide(proposal)
@@ -243,9 +272,159 @@ class _Desk:
             before=now,
             after=self.stamp,
             placed=proposal.placed,
+            released=(*leaving, *own),
+            eviction=eviction if own else None,
+            registered=(*self._wait(own, tenant, proposal.constraints, proposal), *self._wait_no_longer(proposal)),
             versions=versions,
         )
         return Committed(versions, self.stamp)
+
+    def _check_leaving(self, proposal: Place, stamp: int) -> tuple[Placed, ...]:
+        """VMs are where the proposal says, on machines that are not ready, with what is held for them."""
+        vms, machines = self.facts.vms, self.facts.machines
+        names = {each.vm for each in proposal.leaving}
+        if len(names) < len(proposal.leaving):
+            raise InvalidInput("leaving", "repeat themselves", "name each once")
+        for each in proposal.leaving:
+            there = vms.get(each.vm)
+            if there is None or there.tenant != proposal.tenant:
+                raise _Lost("gone", f"tenant {proposal.tenant} runs no VM {each.vm}", stamp=stamp)
+            if there.machine != each.machine or there.spec != each.spec:
+                raise _Lost("tenant", f"VM {each.vm} is another one by now", stamp=stamp)
+            if not each.vm.endswith(HOLD) and machines[each.machine].state == MachineState.READY:
+                raise _Lost("gone", f"machine {each.machine} of VM {each.vm} is ready again", stamp=stamp)
+            if (hold := hold_of(each.vm)) in vms and hold not in names:
+                raise _Lost("tenant", f"room is held for VM {each.vm} by now", stamp=stamp)
+        return tuple([self._as_it_runs(each) for each in proposal.leaving])
+
+    # --------------------------------------------------------------------------------------------- giving way
+
+    def _highest_first(self, placed: Sequence[Placed]) -> Sequence[Placed]:
+        """In the order of priority: each must fit beside all that is not below it, also of its own request. Else one
+        that takes what is free could make VMs of its own band give way to a higher one that comes with it.
+        """
+        if len(placed) == 1 or self.accounts.bands == 1:
+            return placed
+        return sorted(placed, key=lambda each: self.accounts.band(each.spec))
+
+    def _check_victims(self, proposal: Place) -> None:
+        """Victims are as the proposal says, and what is held for them is among them."""
+        vms, names = self.facts.vms, {victim.vm.vm for victim in proposal.victims}
+        where = tuple(dict.fromkeys(victim.vm.machine for victim in proposal.victims))
+        if len(names) < len(proposal.victims):
+            raise InvalidInput("victims", "repeat themselves", "name each once")
+        for victim in proposal.victims:
+            there = vms.get(victim.vm.vm)
+            if there is None or (there.tenant, there.machine, there.spec) != (
+                victim.tenant, victim.vm.machine, victim.vm.spec,
+            ):  # fmt: skip
+                raise _Lost("victims", f"VM {victim.vm.vm} no longer runs on {victim.vm.machine}", where)
+            if (hold := hold_of(victim.vm.vm)) in vms and hold not in names:
+                raise _Lost("victims", f"room is held for VM {victim.vm.vm} by now", where)
+
+    def _check_evicted(self, proposal: Place, touched: Iterable[str]) -> None:
+        """With the victims gone, everything has room; of lower priority, and none of them could have stayed."""
+        accounts, machines = self.accounts, self.facts.machines
+        room: dict[str, list[int]] = {}
+        highest: dict[str, int] = {}
+        for name in touched:
+            room[name] = self._room(name)
+        for each in proposal.placed:
+            demand, band = accounts.demand(each.spec, machines[each.machine]), accounts.band(each.spec)
+            room[each.machine] = [left - need for left, need in zip(room[each.machine], demand, strict=True)]
+            highest[each.machine] = min(band, highest.get(each.machine, band))
+        for victim in proposal.victims:
+            if (left := room.get(victim.vm.machine)) is not None:
+                demand = accounts.demand(victim.vm.spec, machines[victim.vm.machine])
+                room[victim.vm.machine] = [has + need for has, need in zip(left, demand, strict=True)]
+        for name, left in room.items():
+            if min(left) < 0:
+                raise _Lost("room", f"machine {name}: {OCCUPIED}", tuple(room))
+        if proposal.victims:
+            self._check_needed(proposal, room, highest)
+
+    def _room(self, machine: str) -> list[int]:
+        """What nobody holds of a machine, by resource."""
+        row = self.facts.machines[machine]
+        return [has - used for has, used in zip(row.spec.capacity, row.taken(self.accounts.resources), strict=True)]
+
+    def _check_needed(self, proposal: Place, room: Mapping[str, Sequence[int]], highest: Mapping[str, int]) -> None:
+        """Each victim is of lower priority than what comes to its machine, and would not fit beside it; or it belongs
+        to one that does: as what is held for it. Of VMs that go together, not all could have stayed.
+        """
+        accounts, facts = self.accounts, self.facts
+        top = min(accounts.band(each.spec) for each in proposal.placed)
+        # By tenant, VM and machine, what would have to fit; no VM: all those of the tenant.
+        taken: dict[tuple[str, str, str], list[int]] = {}
+        for victim in proposal.victims:
+            vm, band = victim.vm, accounts.band(victim.vm.spec)
+            if band <= top:
+                raise InvalidInput("victims", f"VM {vm.vm} is not of lower priority", "leave it out")
+            if vm.machine in room and band > highest[vm.machine]:
+                together = facts.tenants[victim.tenant].constraints.evict_together
+                amounts = taken.setdefault((victim.tenant, "" if together else vm.vm, vm.machine), [])
+                demand = accounts.demand(vm.spec, facts.machines[vm.machine])
+                amounts[:] = [a + b for a, b in zip(amounts, demand, strict=True)] if amounts else demand
+        needed = {
+            (tenant, name)
+            for (tenant, name, machine), amounts in taken.items()
+            if any(need > has for need, has in zip(amounts, room[machine], strict=True))
+        }
+        for victim in proposal.victims:
+            tenant, name = victim.tenant, victim.vm.vm
+            if needed.isdisjoint(((tenant, ""), (tenant, name), (tenant, name.removesuffix(HOLD)))):
+                raise _Lost("victims", f"VM {name} need not give way", tuple(room))
+
+    def _eviction(self, proposal: Place) -> Eviction:
+        band = min(self.accounts.band(each.spec) for each in proposal.placed)
+        return Eviction(tenant=proposal.tenant, priority=self.accounts.catalogue.bands[band], grace=proposal.grace)
+
+    def _evict(self, proposal: Place, eviction: Eviction) -> tuple[Placed, ...]:
+        """Take the victims off their machines, an entry for each tenant; those of the placed VMs' own are returned."""
+        facts, by_tenant = self.facts, dict[str, list[Placed]]()
+        for victim in proposal.victims:
+            self.bench.remove(victim.vm.machine, victim.vm.spec, victim.tenant)
+            by_tenant.setdefault(victim.tenant, []).append(self._as_it_runs(victim.vm))
+        own = tuple(by_tenant.pop(proposal.tenant, ()))
+        for tenant, gone in by_tenant.items():
+            versions: dict[str, int] = {}
+            self._take_off(gone, tenant, versions)
+            known_tenant = facts.tenants[tenant]
+            rest = self._fewer(tenant, known_tenant, len(gone))
+            self._enter(
+                proposal,
+                tenant=tenant,
+                constraints=known_tenant.constraints,
+                before=known_tenant.stamp,
+                after=self.stamp if rest else 0,
+                released=tuple(gone),
+                eviction=eviction,
+                registered=self._wait(gone, tenant, known_tenant.constraints, proposal),
+                versions=versions,
+            )
+        return own
+
+    def _wait(
+        self, gone: Sequence[Placed], tenant: str, constraints: Constraints, proposal: Place
+    ) -> tuple[Registered, ...]:
+        """Those of the evicted VMs that want to be placed again wait for that, where everybody sees it."""
+        changes = []
+        for each in gone:
+            if each.spec.requeue and not each.vm.endswith(HOLD):
+                waiting = Waiting(
+                    tenant=tenant,
+                    spec=each.spec,
+                    constraints=constraints,
+                    since=proposal.record.at,
+                    cause=proposal.key,
+                )
+                changes.append(self._change_entry((WAITING, each.vm), msgspec.json.encode(waiting).decode()))
+        return tuple(changes)
+
+    def _wait_no_longer(self, proposal: Place) -> tuple[Registered, ...]:
+        if not proposal.requeued:
+            return ()
+        return tuple(self._change_entry((WAITING, each.vm), None) for each in proposal.placed)
 
     def release(self, proposal: Release) -> Outcome:
         facts, tenant = self.facts, proposal.tenant
@@ -269,16 +448,12 @@ class _Desk:
         for each in proposal.released:
             if (hold := hold_of(each.vm)) in facts.vms and hold not in names:
                 raise _Lost("tenant", f"room is held for VM {each.vm} by now", stamp=known.stamp)
+        released = tuple([self._as_it_runs(each) for each in proposal.released])
         versions: dict[str, int] = {}
-        for each in proposal.released:
+        for each in released:
             self.bench.remove(each.machine, each.spec, tenant)
-        self._take_off(proposal.released, tenant, versions)
-        rest = known.vms - len(proposal.released)
-        if rest:
-            facts.tenants[tenant] = self.result.tenants[tenant] = TenantRow(known.constraints, self.stamp, rest)
-        else:
-            del facts.tenants[tenant]
-            self.result.tenants[tenant] = None
+        self._take_off(released, tenant, versions)
+        rest = self._fewer(tenant, known, len(proposal.released))
         self._decide(proposal)
         self._enter(
             proposal,
@@ -286,7 +461,7 @@ class _Desk:
             constraints=known.constraints,
             before=known.stamp,
             after=self.stamp if rest else 0,
-            released=proposal.released,
+            released=released,
             versions=versions,
         )
         return Committed(versions, self.stamp if rest else 0)
@@ -308,12 +483,18 @@ class _Desk:
         test = self.bench.replace if proposal.held else self.bench.place
         if problem := test(target, vm.spec, tenant):
             raise _Lost("room", f"machine {target}: {problem}", (target,))
-        hold = Placed(hold_of(vm.vm), vm.spec, target)
+        demand = self.accounts.demand(vm.spec, facts.machines[target])
+        if not proposal.held and any(need > left for need, left in zip(demand, self._room(target), strict=True)):
+            self.bench.remove(target, vm.spec, tenant)
+            raise _Lost("room", f"machine {target}: {OCCUPIED}", (target,))
+        since = facts.vms[vm.vm].since
+        hold = Placed(hold_of(vm.vm), vm.spec, target, since)
         released: tuple[Placed, ...] = ()
         placed = (hold,)
         if not proposal.hold:
             self.bench.remove(vm.machine, vm.spec, tenant)
-            released, placed = (vm, hold) if proposal.held else (vm,), (Placed(vm.vm, vm.spec, target),)
+            here = Placed(vm.vm, vm.spec, vm.machine, since)
+            released, placed = (here, hold) if proposal.held else (here,), (Placed(vm.vm, vm.spec, target, since),)
         versions: dict[str, int] = {}
         self._take_off(released, tenant, versions)
         self._put_on(placed, tenant, versions)
@@ -340,8 +521,8 @@ class _Desk:
             raise _Lost("gone", f"tenant {tenant} runs no VM {vm.vm}", stamp=known.stamp)
         if there.machine != vm.machine or there.spec != vm.spec:
             raise _Lost("tenant", f"VM {vm.vm} is another one by now", stamp=known.stamp)
-        held = VMRow(tenant, proposal.machine, vm.spec) if proposal.held else None
-        if vms.get(hold_of(vm.vm)) != held:
+        held, hold = VMRow(tenant, proposal.machine, vm.spec) if proposal.held else None, vms.get(hold_of(vm.vm))
+        if (hold and msgspec.structs.replace(hold, since=0.0)) != held:
             raise _Lost("tenant", f"what is held for VM {vm.vm} is another by now", stamp=known.stamp)
 
     def _check_tenant(self, proposal: Place | Move, known: TenantRow | None) -> None:
@@ -352,11 +533,26 @@ class _Desk:
         if now != proposal.stamp and (self.strict or proposal.constraints.named):
             raise _Lost("tenant", f"tenant {tenant} has other VMs by now", stamp=now)
 
+    def _as_it_runs(self, vm: Placed) -> Placed:
+        """A VM that is where a proposal says, with all that the store knows of it."""
+        there = self.facts.vms[vm.vm]
+        return Placed(vm.vm, there.spec, there.machine, there.since)
+
+    def _fewer(self, tenant: str, known: TenantRow, gone: int) -> int:
+        """A tenant has fewer VMs; says how many are left. Without any it is no more."""
+        rest = known.vms - gone
+        if rest:
+            self.facts.tenants[tenant] = self.result.tenants[tenant] = TenantRow(known.constraints, self.stamp, rest)
+        else:
+            del self.facts.tenants[tenant]
+            self.result.tenants[tenant] = None
+        return rest
+
     def _put_on(self, placed: Sequence[Placed], tenant: str, versions: dict[str, int]) -> None:
         """The rows have these VMs."""
         for each in placed:
             self.accounts.put(self._touch(each.machine, versions), each.spec, tenant, 1)
-            self.facts.vms[each.vm] = self.result.vms[each.vm] = VMRow(tenant, each.machine, each.spec)
+            self.facts.vms[each.vm] = self.result.vms[each.vm] = VMRow.of(tenant, each)
 
     def _take_off(self, released: Sequence[Placed], tenant: str, versions: dict[str, int]) -> None:
         """The rows no longer have these VMs."""
@@ -495,14 +691,18 @@ class _Desk:
         if proposal.guarded and now != proposal.expected:
             raise _Lost("registry", f"{proposal.kind} {proposal.name} has another value by now")
         if changed := now != value:
-            self.result.registry[place] = value
-            if value is None:
-                del self.facts.registry[place]
-            else:
-                self.facts.registry[place] = value
-            self._enter(proposal, registered=(Registered(*place, now, value),))
+            self._enter(proposal, registered=(self._change_entry(place, value),))
         self._decide(proposal)
         return Committed(changed=changed)
+
+    def _change_entry(self, place: tuple[str, str], value: str | None) -> Registered:
+        now = self.facts.registry.get(place)
+        self.result.registry[place] = value
+        if value is None:
+            del self.facts.registry[place]
+        else:
+            self.facts.registry[place] = value
+        return Registered(*place, now, value)
 
 
 def _replay(answered: Decided, proposal: Proposal) -> Outcome:

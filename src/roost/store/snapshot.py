@@ -38,6 +38,7 @@ class VMNow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tenant: str
     machine: str
     spec: int
+    since: float = 0.0
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +68,7 @@ def snapshot_of(ledger: Ledger) -> Snapshot:
             if at == len(kept):
                 kept.append(row.spec)
             known[id(row.spec)] = at
-        vms.append(VMNow(name, row.tenant, row.machine, at))
+        vms.append(VMNow(name, row.tenant, row.machine, at, row.since))
     return Snapshot(
         revision=ledger.revision,
         catalogue=ledger.catalogue,
@@ -100,12 +101,12 @@ def ledger_of(snapshot: Snapshot) -> Ledger:
     ledger.tenants = dict(snapshot.tenants)
     put = ledger.accounts.put
     try:
-        for name, tenant, machine_name, at in ((v.name, v.tenant, v.machine, v.spec) for v in snapshot.vms):
-            if at < 0:
-                raise InvalidInput("snapshot", f"VM {name} has spec {at}", "take it again")
-            spec = snapshot.specs[at]
-            ledger.vms[name] = VMRow(tenant, machine_name, spec)
-            put(ledger.machines[machine_name], spec, tenant, 1)
+        for vm in snapshot.vms:
+            if vm.spec < 0:
+                raise InvalidInput("snapshot", f"VM {vm.name} has spec {vm.spec}", "take it again")
+            spec = snapshot.specs[vm.spec]
+            ledger.vms[vm.name] = VMRow(vm.tenant, vm.machine, spec, vm.since)
+            put(ledger.machines[vm.machine], spec, vm.tenant, 1)
     except LookupError as error:
         raise InvalidInput("snapshot", f"a VM speaks of {error}, which is not in it", "take it again") from None
     ledger.registry = {(kind, name): value for kind, name, value in snapshot.registry}

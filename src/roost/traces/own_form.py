@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roost.model.errors import InvalidInput
-from roost.model.request import MOST, Constraints
+from roost.model.request import MOST, ON_PLACES, Constraints
 from roost.model.zone import DEFAULT_RESOURCES, INT32_MAX
 from roost.traces.assembly import assemble
 from roost.traces.reading import AS_IT_IS, SUFFIXES, Reading, Table, need_polars, read_table, write_table
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 REQUIRED = ("time_s", "tenant", "vm_type", "lifetime_s")
 RESOURCES = {resource.name: resource for resource in DEFAULT_RESOURCES}
-CONSTRAINTS = Constraints.__struct_fields__
+CONSTRAINTS = ON_PLACES
 COUNTS, COLOCATE = tuple(field for field in CONSTRAINTS if field != "colocate"), "colocate"
 OPTIONAL = ("request", *RESOURCES, "priority", *CONSTRAINTS)
 NEAR = ("rack", "cluster", "datacenter")

@@ -249,6 +249,9 @@ class _Planner:
         trial = place_gang(engine, (shape,), (0,), tenant.constraints, homes)
         if not trial.machines:
             return False
+        if (self.view.machines[trial.machines[0]]["free"][-1] < 0).any():  # a move makes nobody give way
+            self.view.remove(trial.machines[0], shape)
+            return False
         self.view.remove(vm.machine, vm.shape)
         step = _Step(vm, RunningVM(vm.name, vm.vm, vm.tenant, trial.machines[0], shape))
         self._book(step.old, step.new)

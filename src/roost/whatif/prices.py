@@ -15,6 +15,7 @@ import yaml
 
 from roost.model.errors import InvalidInput
 from roost.model.rows import MachineState
+from roost.model.scarcity import SCARCITY
 from roost.model.zone import Zone
 from roost.whatif.linear import Solution, maximise
 from roost.whatif.stranding import mean_demand
@@ -131,8 +132,6 @@ def with_weights(text: str, weights: Mapping[str, float], name: str) -> str:
 
 def hand_set(policy_text: str) -> dict[str, float]:
     """The weights that a policy gives best_fit now."""
-    from roost.rules.preferences.best_fit import SCARCITY
-
     for entry in yaml.safe_load(policy_text).get("machines", {}).get("preferences", []):
         if isinstance(entry, dict) and entry.get("rule") == RULE and "weights" in entry:
             return {name: float(weight) for name, weight in entry["weights"].items()}

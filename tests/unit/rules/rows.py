@@ -120,10 +120,14 @@ def tenant(
 
 
 def ask(function: Callable[..., Any], *rows: Any, **parameters: Any) -> Any:
-    """What an uncompiled rule says, given the derived values it needs and its parameters as the engine gives them."""
+    """What an uncompiled rule says, given the derived values it needs and its parameters as the engine gives them.
+
+    The cluster comes third, for rules that read it, or need something that does.
+    """
     rule = described(function)
     derived = [ask(need.function, *rows) for need in rule.needs]
-    return function(*rows, *derived, *BoundRule(rule, parameters).constants(ZONE))
+    own = rows if rule.of_cluster or rule.kind == "tenant" else rows[:2]
+    return function(*own, *derived, *BoundRule(rule, parameters).constants(ZONE))
 
 
 def allows(function: Callable[..., Any], *rows: Any, **parameters: Any) -> bool:

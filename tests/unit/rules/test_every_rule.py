@@ -22,7 +22,7 @@ import roost.rules.validators
 from roost.engine.rule import TRAIT_FIELDS, Rule, rule_of
 from roost.engine.ruleset import BoundRule
 from roost.engine.tenant_row import TENANT_TYPE
-from roost.model.request import Constraints
+from roost.model.request import ON_PLACES
 from tests.unit.rules.rows import RANDOM, ZONE, ask, described, record
 
 FOLDERS = (
@@ -111,7 +111,7 @@ def test_no_two_rules_share_a_name_or_a_reason() -> None:
 
 def test_tenant_rules_cover_the_constraints_that_tenants_can_set_and_no_others() -> None:
     constraints = {rule.constraint.partition("=")[0] for rule in map(rule_in, MODULES) if rule.kind == "tenant"}
-    assert constraints == set(Constraints.__struct_fields__)
+    assert constraints == set(ON_PLACES)
     assert constraints <= set(TENANT_TYPE.names or ())
 
 

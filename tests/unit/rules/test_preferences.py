@@ -140,7 +140,7 @@ def test_the_emptier_machine_comes_first_where_vms_are_spread() -> None:
 
 def test_a_small_vm_does_not_open_an_empty_machine() -> None:
     assert score(keep_whole_machines_free, machine(), vm(demand={"cores": 7})) == 1.0
-    assert score(keep_whole_machines_free, machine(vms=1), vm(demand={"cores": 7})) == 0.0
+    assert score(keep_whole_machines_free, machine(regular={"cores": 1}), vm(demand={"cores": 7})) == 0.0
 
 
 def test_a_vm_that_takes_the_share_of_any_one_resource_may_open_a_machine() -> None:

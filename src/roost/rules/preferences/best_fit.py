@@ -1,12 +1,13 @@
 """Soft rule: fill machines up."""
 
 from roost.engine.rule import PerResource, preference
+from roost.model.scarcity import SCARCITY
 
-SCARCITY = PerResource(cores=1.0, memory=0.8, disk=0.1, ssd=0.4, nic=0.2)
+WEIGHTS = PerResource(**SCARCITY)
 
 
 @preference(traits=("vm_type", "priority"))
-def best_fit(machine, vm, weights=SCARCITY):
+def best_fit(machine, vm, weights=WEIGHTS):
     """Prefer the machine that the VM would leave with the least room.
 
     The score is the mean of (free - demand) / capacity over the resources that the machine has. A resource's weight in

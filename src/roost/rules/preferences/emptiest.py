@@ -1,12 +1,13 @@
 """Soft rule: spread VMs over the machines (worst fit)."""
 
 from roost.engine.rule import PerResource, preference
+from roost.model.scarcity import SCARCITY
 
-SCARCITY = PerResource(cores=1.0, memory=0.8, disk=0.1, ssd=0.4, nic=0.2)
+WEIGHTS = PerResource(**SCARCITY)
 
 
 @preference(traits=("vm_type", "priority"))
-def emptiest(machine, vm, weights=SCARCITY):
+def emptiest(machine, vm, weights=WEIGHTS):
     """Prefer the machine that the VM would leave with the most room: the opposite of `best_fit`."""
     free, need = machine.free[vm.priority], vm.demand[machine.generation]
     left, total = 0.0, 0.0

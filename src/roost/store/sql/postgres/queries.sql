@@ -116,34 +116,34 @@ DELETE FROM tenants WHERE name = ANY(%b)
 
 -- name: vms
 -- The VMs of a list of names.
-SELECT name, tenant, machine, spec FROM vms WHERE name = ANY(%b)
+SELECT name, tenant, machine, spec, since FROM vms WHERE name = ANY(%b)
 
 -- name: all_vms
 -- Every VM.
-SELECT name, tenant, machine, spec FROM vms
+SELECT name, tenant, machine, spec, since FROM vms
 
 -- name: list_vms
 -- VMs after a name.
-SELECT name, tenant, machine, spec FROM vms WHERE name > %s ORDER BY name LIMIT %s
+SELECT name, tenant, machine, spec, since FROM vms WHERE name > %s ORDER BY name LIMIT %s
 
 -- name: list_vms_of_tenant
 -- VMs of a tenant, after a name.
-SELECT name, tenant, machine, spec FROM vms WHERE tenant = %s AND name > %s ORDER BY name LIMIT %s
+SELECT name, tenant, machine, spec, since FROM vms WHERE tenant = %s AND name > %s ORDER BY name LIMIT %s
 
 -- name: list_vms_of_tenants
 -- VMs of the tenants with names between two, after a name.
-SELECT name, tenant, machine, spec FROM vms
+SELECT name, tenant, machine, spec, since FROM vms
 WHERE tenant BETWEEN %s AND %s AND name > %s ORDER BY name LIMIT %s
 
 -- name: list_vms_on_machine
 -- VMs on a machine, of the tenants with names between two, after a name.
-SELECT name, tenant, machine, spec FROM vms
+SELECT name, tenant, machine, spec, since FROM vms
 WHERE machine = %s AND tenant BETWEEN %s AND %s AND name > %s ORDER BY name LIMIT %s
 
 -- name: add_vms
 -- VMs run.
-INSERT INTO vms (name, tenant, machine, spec)
-SELECT * FROM unnest(%b::text[], %b::text[], %b::text[], %b::text[])
+INSERT INTO vms (name, tenant, machine, spec, since)
+SELECT * FROM unnest(%b::text[], %b::text[], %b::text[], %b::text[], %b::double precision[])
 
 -- name: remove_vms
 -- VMs run no more.

@@ -89,33 +89,33 @@ DELETE FROM tenants WHERE name = ?
 
 -- name: vms
 -- The VMs of a list of names (JSON).
-SELECT name, tenant, machine, spec FROM vms WHERE name IN (SELECT value FROM json_each(?))
+SELECT name, tenant, machine, spec, since FROM vms WHERE name IN (SELECT value FROM json_each(?))
 
 -- name: all_vms
 -- Every VM.
-SELECT name, tenant, machine, spec FROM vms
+SELECT name, tenant, machine, spec, since FROM vms
 
 -- name: list_vms
 -- VMs after a name.
-SELECT name, tenant, machine, spec FROM vms WHERE name > ? ORDER BY name LIMIT ?
+SELECT name, tenant, machine, spec, since FROM vms WHERE name > ? ORDER BY name LIMIT ?
 
 -- name: list_vms_of_tenant
 -- VMs of a tenant, after a name.
-SELECT name, tenant, machine, spec FROM vms WHERE tenant = ? AND name > ? ORDER BY name LIMIT ?
+SELECT name, tenant, machine, spec, since FROM vms WHERE tenant = ? AND name > ? ORDER BY name LIMIT ?
 
 -- name: list_vms_of_tenants
 -- VMs of the tenants with names between two, after a name.
-SELECT name, tenant, machine, spec FROM vms
+SELECT name, tenant, machine, spec, since FROM vms
 WHERE tenant BETWEEN ? AND ? AND name > ? ORDER BY name LIMIT ?
 
 -- name: list_vms_on_machine
 -- VMs on a machine, of the tenants with names between two, after a name.
-SELECT name, tenant, machine, spec FROM vms
+SELECT name, tenant, machine, spec, since FROM vms
 WHERE machine = ? AND tenant BETWEEN ? AND ? AND name > ? ORDER BY name LIMIT ?
 
 -- name: add_vm
 -- A VM runs.
-INSERT INTO vms (name, tenant, machine, spec) VALUES (?, ?, ?, ?)
+INSERT INTO vms (name, tenant, machine, spec, since) VALUES (?, ?, ?, ?, ?)
 
 -- name: remove_vm
 -- A VM runs no more.

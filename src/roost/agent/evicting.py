@@ -1,0 +1,205 @@
+"""Who gives way: VMs of lower priority whose room a placement needs, at the least cost, and none but those needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from roost.engine.ruleset import EvictionTerms
+from roost.model.errors import InvariantBroken
+from roost.model.request import HOLD, hold_of
+
+if TYPE_CHECKING:
+    from roost.agent.allocator import Allocator, RunningVM
+
+HIGHER = 1_000.0  # times as much a VM of the next higher band costs: it goes only where lower ones do not suffice
+FULL_AGE = 7 * 86_400.0  # seconds after which a VM counts as old
+STEPS = 5_000  # of the search for the cheapest; then the best found so far is taken
+
+
+class MustWait(Exception):
+    """What holds the room is on its way to somewhere, so nobody knows yet who would have to go."""
+
+
+class Candidate(msgspec.Struct, frozen=True, gc=False):
+    """VMs that would go together, what they free on the machine in question, and what that costs."""
+
+    vms: tuple[RunningVM, ...]
+    amounts: tuple[int, ...]
+    cost: float
+
+
+def never(_vm: RunningVM) -> bool:
+    """Every VM may give way."""
+    return False
+
+
+def choose_victims(
+    allocator: Allocator,
+    machines: Iterable[int],
+    bands: Mapping[int, int],
+    terms: EvictionTerms,
+    at: float,
+    fixed: Callable[[RunningVM], bool] = never,
+) -> tuple[RunningVM, ...]:
+    """The VMs that must go so that no machine holds more than it has. Those that are `fixed` cannot be asked to.
+
+    `bands`: by machine, the highest priority that was placed on it. Raises MustWait if those that can be asked do not
+    free enough: then something under way has the room.
+    """
+    rows = allocator.view.machines
+    chosen: dict[str, RunningVM] = {}
+    for machine in machines:
+        freed = _freed(allocator, machine, chosen.values())
+        short = np.maximum(0, freed * -1 - rows[machine]["free"][-1].astype(np.int64)).tolist()
+        if not any(short):
+            continue
+        candidates = _candidates(allocator, machine, bands[machine], terms, at, fixed, chosen)
+        found = cheapest(short, candidates)
+        if found is None:
+            if fixed is never:
+                raise InvariantBroken(f"machine {allocator.zone.machine_names[machine]} is over capacity")
+            raise MustWait
+        chosen.update((vm.name, vm) for candidate in found for vm in candidate.vms)
+    return tuple(_without_spare(allocator, chosen, bands))
+
+
+def _freed(allocator: Allocator, machine: int, gone: Iterable[RunningVM]) -> np.ndarray:
+    amounts = [_demand(allocator, vm) for vm in gone if vm.machine == machine]
+    return np.sum(amounts, axis=0) if amounts else np.zeros(len(allocator.zone.resources), np.int64)
+
+
+def _demand(allocator: Allocator, vm: RunningVM) -> np.ndarray:
+    """What a VM takes of its machine, by resource."""
+    generation = allocator.view.machines[vm.machine]["generation"]
+    amounts: np.ndarray = vm.shape.row["demand"][0][generation].astype(np.int64)
+    return amounts
+
+
+def _candidates(
+    allocator: Allocator,
+    machine: int,
+    band: int,
+    terms: EvictionTerms,
+    at: float,
+    fixed: Callable[[RunningVM], bool],
+    chosen: Mapping[str, RunningVM],
+) -> list[Candidate]:
+    """The VMs of lower priority than a band on a machine, each with those that would have to go with it."""
+    found: list[Candidate] = []
+    seen: set[str] = set(chosen)
+    for vm in allocator.giving_way(machine):
+        if vm.name in seen or vm.shape.traits["priority"] <= band:
+            continue
+        group = _with(allocator, vm, band)
+        seen.update(each.name for each in group)
+        if any(map(fixed, group)):
+            continue
+        amounts = _freed(allocator, machine, group)
+        cost = sum(_cost(allocator, each, terms, at) for each in group)
+        found.append(Candidate(group, tuple(amounts.tolist()), cost))
+    return found
+
+
+def _with(allocator: Allocator, vm: RunningVM, band: int) -> tuple[RunningVM, ...]:
+    """A VM and those that have to go with it: room held for it, and the tenant's others if it wants that."""
+    tenant = allocator.tenants[vm.tenant]
+    if tenant.constraints.evict_together:
+        return tuple(each for each in tenant.vms.values() if each.shape.traits["priority"] > band)
+    hold = tenant.vms.get(hold_of(vm.name))
+    return (vm, hold) if hold is not None else (vm,)
+
+
+def _cost(allocator: Allocator, vm: RunningVM, terms: EvictionTerms, at: float) -> float:
+    """What it costs that a VM gives way."""
+    capacity = allocator.view.machines[vm.machine]["capacity"]
+    share = float((_demand(allocator, vm) / np.maximum(capacity, 1)).max())
+    old = min(1.0, max(0.0, at - vm.since) / FULL_AGE) if vm.since else 1.0
+    plain = terms.number * (not vm.name.endswith(HOLD)) + terms.size * share + terms.age * old
+    above = len(allocator.zone.bands) - 1 - vm.shape.traits["priority"]
+    return plain * terms.types.get(vm.vm.type, 1.0) * HIGHER**above
+
+
+def cheapest(short: Sequence[int], candidates: Sequence[Candidate]) -> list[Candidate] | None:
+    """The candidates that free what is short of each resource at the least cost; None if all together do not.
+
+    Exact unless the search takes too many steps; then what is found is still no more than needed.
+    """
+    count = len(short)
+    wanted = [r for r in range(count) if short[r] > 0]
+    useful = [c for c in candidates if any(c.amounts[r] > 0 for r in wanted)]
+    if any(sum(c.amounts[r] for c in useful) < short[r] for r in wanted):
+        return None
+    best = _greedy(short, wanted, useful)
+    lowest = sum(c.cost for c in best)
+    useful.sort(key=lambda c: c.cost / max(1e-12, sum(min(1.0, c.amounts[r] / short[r]) for r in wanted)))
+    # What all from each place on free together: where that does not suffice, nothing further on can help.
+    rest = [[0] * count for _ in range(len(useful) + 1)]
+    for i in range(len(useful) - 1, -1, -1):
+        rest[i] = [more + own for more, own in zip(rest[i + 1], useful[i].amounts, strict=True)]
+    steps = 0
+
+    def search(i: int, left: list[int], cost: float, taken: list[Candidate]) -> None:
+        nonlocal best, lowest, steps
+        steps += 1
+        if cost >= lowest or steps > STEPS:
+            return
+        if all(left[r] <= 0 for r in wanted):
+            best, lowest = list(taken), cost
+            return
+        if i == len(useful) or any(rest[i][r] < left[r] for r in wanted):
+            return
+        each = useful[i]
+        taken.append(each)
+        search(i + 1, [has - own for has, own in zip(left, each.amounts, strict=True)], cost + each.cost, taken)
+        taken.pop()
+        search(i + 1, left, cost, taken)
+
+    search(0, list(short), 0.0, [])
+    return best
+
+
+def _greedy(short: Sequence[int], wanted: Sequence[int], candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Enough candidates, by what a share of the shortage costs; then without those that the others make needless."""
+    left, taken, rest = list(short), list[Candidate](), list(candidates)
+    while any(left[r] > 0 for r in wanted):
+        open_ = [r for r in wanted if left[r] > 0]
+        gains = [sum(min(c.amounts[r], left[r]) / short[r] for r in open_) for c in rest]
+        at = min((i for i in range(len(rest)) if gains[i] > 0), key=lambda i: rest[i].cost / gains[i])
+        each = rest.pop(at)
+        taken.append(each)
+        left = [has - own for has, own in zip(left, each.amounts, strict=True)]
+    for each in sorted(taken, key=lambda c: -c.cost):
+        if all(left[r] + each.amounts[r] <= 0 for r in wanted):
+            taken.remove(each)
+            left = [has + own for has, own in zip(left, each.amounts, strict=True)]
+    return taken
+
+
+def _without_spare(allocator: Allocator, chosen: Mapping[str, RunningVM], bands: Mapping[int, int]) -> list[RunningVM]:
+    """Without those that can stay after all, as VMs that go with others have freed their machines, too."""
+    victims = dict(chosen)
+    for name, vm in sorted(chosen.items(), key=lambda item: item[0].endswith(HOLD)):
+        if name not in victims or (name.endswith(HOLD) and name.removesuffix(HOLD) in victims):
+            continue  # it stays with others, or goes with its VM
+        group = [vm]
+        if allocator.tenants[vm.tenant].constraints.evict_together:
+            group = [each for each in victims.values() if each.tenant == vm.tenant]
+        if _can_stay(allocator, group, victims.values(), bands):
+            for each in group:
+                del victims[each.name]
+    return list(victims.values())
+
+
+def _can_stay(
+    allocator: Allocator, group: Sequence[RunningVM], victims: Iterable[RunningVM], bands: Mapping[int, int]
+) -> bool:
+    """Whether there is room for all of a group, if the other victims go."""
+    for machine in {each.machine for each in group} & bands.keys():
+        free = allocator.view.machines[machine]["free"][-1]
+        if (free + _freed(allocator, machine, victims) < _freed(allocator, machine, group)).any():
+            return False
+    return True

@@ -1,0 +1,148 @@
+"""What is to be expected: how often VMs of each type come, and how many find room before each kind of machine.
+
+    feed ──▶ ArrivalRates ──▶ foresee (on the rows of a copy) ──▶ registry ──▶ every agent's cluster rows ──▶ `danger`
+
+What is foreseen goes through the store, so that all agents decide by the same, and a past decision can be told again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from roost.model.change import Entry
+from roost.model.errors import InvalidInput
+from roost.model.request import HOLD
+from roost.model.rows import PACKINGS, MachineState
+from roost.model.scarcity import SCARCITY
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from roost.model.zone import Zone
+
+KIND, NAME = "foresight", "zone"  # of the registry entry
+HALF_LIFE = 6 * 3_600.0  # seconds after which an arrival counts half
+HOUR = 3_600.0
+DIGITS = 4
+
+
+class Foresight(msgspec.Struct, frozen=True, kw_only=True):
+    """What is expected of a zone, as the registry keeps it. VM types of which none are expected are left out."""
+
+    at: float  # when it was foreseen, in seconds since 1970
+    arrivals: Mapping[str, Sequence[float]]  # by VM type: how many come in an hour, at each priority
+    ahead: Mapping[str, Sequence[float]]  # by VM type: how many find room before machines of each packing
+
+
+class ArrivalRates:
+    """How often VMs of each type and priority are placed, as a mean in which the past counts less and less."""
+
+    def __init__(self, half_life: float = HALF_LIFE) -> None:
+        if not half_life > 0:
+            raise InvalidInput("half_life", f"is {half_life}", "use a number of seconds above 0")
+        self._half_life = half_life
+        self._counts: dict[tuple[str, str], float] = {}  # by type and priority: as of `_at`
+        self._at = self._since = -math.inf
+
+    def note(self, entry: Entry) -> None:
+        """An entry of the feed: what it places for the first time has arrived."""
+        moved = {each.vm for each in entry.released}
+        for each in entry.placed:
+            if each.vm not in moved and not each.vm.endswith(HOLD):
+                self.add(each.spec.type, each.spec.priority, entry.at)
+
+    def add(self, vm_type: str, priority: str, at: float) -> None:
+        """A VM has arrived."""
+        self._pass(at)
+        self._counts[vm_type, priority] = self._counts.get((vm_type, priority), 0.0) + 1.0
+
+    def _pass(self, at: float) -> None:
+        if self._since == -math.inf:
+            self._at = self._since = at
+        if at > self._at:
+            fade = 0.5 ** ((at - self._at) / self._half_life)
+            self._counts = {what: count * fade for what, count in self._counts.items() if count * fade > 1e-6}
+            self._at = at
+
+    def state(self) -> tuple[float, float, list[tuple[str, str, float]]]:
+        """All of it, as plain data."""
+        return self._at, self._since, [(*what, count) for what, count in self._counts.items()]
+
+    def restore(self, state: tuple[float, float, list[tuple[str, str, float]]]) -> None:
+        """Go on from a state."""
+        self._at, self._since, counts = state
+        self._counts = {(vm_type, priority): count for vm_type, priority, count in counts}
+
+    def per_hour(self, at: float) -> dict[tuple[str, str], float]:
+        """By type and priority."""
+        self._pass(at)
+        # The weights of all moments since the beginning add up to this many seconds.
+        seconds = self._half_life / math.log(2) * (1.0 - 0.5 ** (max(1.0, at - self._since) / self._half_life))
+        return {what: count / seconds * HOUR for what, count in self._counts.items()}
+
+
+def foresee(
+    zone: Zone, machines: NDArray[np.void], rates: Mapping[tuple[str, str], float], at: float = 0.0
+) -> Foresight:
+    """What rates of arrival, by type and priority, mean for a zone whose machines are like this.
+
+    VMs of the highest priority go where they leave least room, to empty machines last; among machines that they pack
+    about as well, first to those where nobody has to give way.
+    """
+    bands = zone.bands
+    arrivals: dict[str, list[float]] = {}
+    for (vm_type, priority), rate in rates.items():
+        by_band = arrivals.setdefault(vm_type, [0.0] * len(bands))
+        by_band[bands.index(priority) if priority else 0] += rate
+    ready = machines[machines["state"] == MachineState.READY]
+    ahead = {name: _ahead(zone, ready, zone.vm_type(name)) for name in arrivals}
+    rounded = {name: [round(rate, DIGITS) for rate in by_band] for name, by_band in arrivals.items()}
+    return Foresight(at=at, arrivals=rounded, ahead=ahead)
+
+
+def _ahead(zone: Zone, machines: NDArray[np.void], vm_type: int) -> list[float]:
+    need = zone.demand[vm_type][machines["generation"]].astype(np.int64)
+    capacity, highest = machines["capacity"].astype(np.int64), machines["free"][:, 0].astype(np.int64)
+    lowest = machines["free"][:, -1].astype(np.int64)
+    weights = np.array([SCARCITY.get(resource.name, 0.0) for resource in zone.resources])
+    share = np.divide(highest - need, capacity, out=np.zeros(capacity.shape), where=capacity > 0)
+    weight = (weights * (capacity > 0)).sum(axis=1)
+    left = np.divide((weights * share).sum(axis=1), weight, out=np.zeros(len(weight)), where=weight > 0)
+    packing = np.clip(np.ceil((PACKINGS - 2) * left).astype(np.int64), 0, PACKINGS - 2)
+    packing[(highest == capacity).all(axis=1)] = PACKINGS - 1
+    fit, clean = _fitting(highest, need), _fitting(lowest, need)
+    in_all = np.bincount(packing, fit, PACKINGS)
+    in_clean = np.bincount(packing, np.minimum(fit, clean), PACKINGS)
+    before = np.concatenate(([0.0], np.cumsum(in_all)[:-1]))
+    # Of those where somebody has to give way, half come before any one of them.
+    found: list[float] = (before + in_clean + (in_all - in_clean) / 2).round(DIGITS).tolist()
+    return found
+
+
+def _fitting(free: NDArray[np.int64], need: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many VMs fit in what is free."""
+    most = np.where(need > 0, np.maximum(free, 0) // np.maximum(need, 1), np.iinfo(np.int32).max)
+    fit: NDArray[np.int64] = most.min(axis=1)
+    return fit
+
+
+def tables_of(foresight: Foresight | None, zone: Zone) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """What is foreseen as cluster rows have it; nothing, if nothing is. What the zone does not know is left out."""
+    bands, types = len(zone.bands), len(zone.vm_types)
+    arrivals, ahead = np.zeros((bands, types), np.float32), np.zeros((types, PACKINGS), np.float32)
+    if foresight is not None:
+        for name, by_band in foresight.arrivals.items():
+            if (t := zone.vm_type_index.get(name)) is not None and len(by_band) == bands:
+                arrivals[1:, t] = np.cumsum(by_band)[:-1]
+                ahead[t] = foresight.ahead[name]
+    return arrivals, ahead
+
+
+def decode(value: str | None) -> Foresight | None:
+    """From the registry."""
+    return None if value is None else msgspec.json.decode(value, type=Foresight)
