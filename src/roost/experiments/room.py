@@ -42,30 +42,30 @@ GENERATION, WHOLE = "gen4", "Full-gen4"
 TYPES = {"D1": 0.30, "D2": 0.30, "D3": 0.20, "D4": 0.13, "D14": 0.05, WHOLE: 0.02}  # and how many of the VMs are it
 RACK = 10  # machines
 LIFE_DAYS = 4.0  # of a VM, on average
-GROWTH = 0.12  # scale-outs a day for each machine, on average; some days have many times more
-BUSY = 0.8  # how much days differ: sigma of a lognormal factor
+GROWTH = 0.12  # scale-outs a day for each machine, on average; some days have several times more
+BUSY = 0.5  # how much days differ: sigma of a lognormal factor
 FAILURES = 0.02  # a day for each machine: far more than usual, so that there is something to count
-RACK_FAILURES = 0.005  # a day for each rack
+RACK_FAILURES = 0.01  # a day for each rack
 REPAIR_HOURS = 12.0
 SAMPLE_DAYS = 0.1
 TRIED = 12  # machines of a sample that are tried to be healed from
 OVERLOAD = 1.4  # what new deployments would use, over what there is: thresholds alone hold them back
 TARGETS = Targets(healing=0.01, scale_out=0.05, window_hours=24.0)
 
-HEALING = (0, 1, 2, 4, 6, 8, 10, 12)  # machines between scale-outs' threshold and healing's
-GROWING = (0, 1, 2, 4, 6, 8, 12)  # machines between new deployments' threshold and scale-outs'
+HEALING = (0, 2, 4, 8, 12)  # machines between scale-outs' threshold and healing's
+GROWING = (0, 1, 2, 4, 8, 16)  # machines between new deployments' threshold and scale-outs'
 LOADS = (0.4, 0.55, 0.7, 0.85)
 POLICIES = ("fast", "spread")  # one packs, the other spreads out
 
 
 def cells(quick: bool) -> list[Cell]:
     """Buffers for healing, buffers for growth, thresholds from history, and states without thresholds."""
-    size = {"machines": 40, "days": 6.0, "warm_up": 2.0} if quick else {"machines": 200, "days": 220.0, "warm_up": 20.0}
+    size = {"machines": 40, "days": 6.0, "warm_up": 2.0} if quick else {"machines": 200, "days": 320.0, "warm_up": 20.0}
     seeds = (1,) if quick else (1, 2, 3)
     found = []
     for seed in seeds:
         common: dict[str, Any] = {"seed": seed, **size}
-        for spare in HEALING[::4] if quick else HEALING:
+        for spare in HEALING[::2] if quick else HEALING:
             kept = {"kind": "healing", "new": spare + 1, "scale_out": spare}
             found.append(Cell(f"healing-{spare}-seed{seed}", {**kept, **common}))
         for spare in GROWING[::3] if quick else GROWING:
