@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from roost.model.change import Placed
 from roost.model.inventory import MachineSpec
-from roost.model.request import VM, Constraints, hold_of
+from roost.model.request import HOLD, VM, Constraints, hold_of
 from roost.store.contract import (
+    WAITING,
     AddMachines,
     Ask,
     Committed,
@@ -24,6 +27,8 @@ from roost.store.contract import (
     Replayed,
     SetCondition,
     SetQuarantine,
+    Victim,
+    Waiting,
 )
 from roost.store.ledger import Ledger
 from tests.contract.tiny import CATALOGUE
@@ -45,6 +50,7 @@ class Zone:
         self.stamps: dict[str, int] = {}
         self.used_stamps: set[tuple[str, int]] = set()
         self.registry: dict[tuple[str, str], str | None] = {}
+        self.evicted: dict[str, set[str]] = {}  # by the key of what was placed: the VMs that gave way
         self.done: dict[str, Proposal] = {}
         self.declined: dict[str, Decline] = {}
 
@@ -116,27 +122,80 @@ class Zone:
         vms = [each.vm for each in proposal.placed]
         if len(set(vms)) < len(vms) or self.vms.keys() & set(vms):
             problems.add("name")
+        if proposal.requeued and any(self.registry.get((WAITING, vm)) is None for vm in vms):
+            problems.add("gone")
         for name in machines & self.machines.keys():
-            more = [(tenant, each.spec) for each in proposal.placed if each.machine == name]
             stranger = name not in known or known[name].generation != self.machines[name].generation or name in new
-            if stranger or self.conditions[name]["state"] != 0 or not self._bears(name, more):
+            if stranger or self.conditions[name]["state"] != 0 or not self._takes(name, proposal):
                 problems.add("room")
+        return problems | self._why_not_evict(proposal)
+
+    def _takes(self, machine: str, proposal: Place) -> bool:
+        """Whether a machine can run what comes to it: beside what is not below it, and, without the victims, at all."""
+        more = [(proposal.tenant, each.spec) for each in proposal.placed if each.machine == machine]
+        gone = {victim.vm.vm for victim in proposal.victims}
+        stays = [(tenant, vm) for name, (tenant, on, vm) in self.vms.items() if on == machine and name not in gone]
+        if not self._holds(machine, [*stays, *more]):
+            return False
+        runs = [(tenant, vm) for tenant, on, vm in self.vms.values() if on == machine] + more
+        for band in {_band(vm) for _, vm in more}:
+            if not self._holds(machine, [(tenant, vm) for tenant, vm in runs if _band(vm) <= band]):
+                return False
+        return _get_along(runs)
+
+    def _why_not_evict(self, proposal: Place) -> set[str]:
+        """All that speaks against making these victims give way."""
+        problems, victims = set(), proposal.victims
+        if not victims:
+            return problems
+        names = [victim.vm.vm for victim in victims]
+        if len(set(names)) < len(names):
+            problems.add("rejected")
+        if any(_band(victim.vm.spec) <= min(_band(each.spec) for each in proposal.placed) for victim in victims):
+            problems.add("rejected")
+        for victim in victims:
+            as_it_runs = self.vms.get(victim.vm.vm) == (victim.tenant, victim.vm.machine, victim.vm.spec)
+            held = hold_of(victim.vm.vm) in self.vms.keys() - set(names)
+            if not as_it_runs or held or not self._must_go(victim, proposal):
+                problems.add("victims")
         return problems
 
-    def _bears(self, machine: str, more: Iterable[tuple[str, VM]] = ()) -> bool:
-        """Whether a machine can run what it runs, and so much more."""
-        runs = [(tenant, vm) for tenant, on, vm in self.vms.values() if on == machine] + list(more)
+    def _must_go(self, victim: Victim, proposal: Place) -> bool:
+        """Whether a machine could not hold what comes to it if this victim stayed, or those that it goes with."""
+        tenant, name = victim.tenant, victim.vm.vm
+        names = {victim.vm.vm for victim in proposal.victims}
+        if name.endswith(HOLD) and name.removesuffix(HOLD) in names:
+            owner = next(each for each in proposal.victims if each.vm.vm == name.removesuffix(HOLD))
+            if self._must_go(owner, proposal):
+                return True
+        together = self.constraints[tenant].evict_together
+        spared = [each.vm for each in proposal.victims if each.vm.vm == name or (together and each.tenant == tenant)]
+        for machine in {each.machine for each in proposal.placed} & self.machines.keys():
+            come = [(proposal.tenant, each.spec) for each in proposal.placed if each.machine == machine]
+            below = [
+                (tenant, each.spec)
+                for each in spared
+                if each.machine == machine and _band(each.spec) > min(_band(vm) for _, vm in come)
+            ]
+            stays = [(of, vm) for each, (of, on, vm) in self.vms.items() if on == machine and each not in names]
+            if below and not self._holds(machine, [*stays, *come, *below]):
+                return True
+        return False
+
+    def _holds(self, machine: str, runs: Iterable[tuple[str, VM]]) -> bool:
+        """Whether a machine has room for just these."""
         spec = self.machines[machine]
         demands = [CATALOGUE.demand.get((vm.type, spec.generation)) for _, vm in runs]
         if None in demands:
             return False
-        for i, capacity in enumerate(spec.capacity):
-            if sum(demand[i] for demand in demands if demand) > capacity:
-                return False
-        if len({(tenant, vm.isolated) for tenant, vm in runs}) > 1 and any(vm.isolated for _, vm in runs):
-            return False
-        classes = [vm.colocation for _, vm in runs]
-        return classes.count("single") < 2 and not any(pair <= set(classes) for pair in APART)
+        return all(
+            sum(demand[i] for demand in demands if demand) <= capacity for i, capacity in enumerate(spec.capacity)
+        )
+
+    def _bears(self, machine: str) -> bool:
+        """Whether a machine can run what it runs."""
+        runs = [(tenant, vm) for tenant, on, vm in self.vms.values() if on == machine]
+        return self._holds(machine, runs) and _get_along(runs)
 
     def _why_not_release(self, proposal: Release) -> set[str]:
         """All that speaks against a release."""
@@ -211,10 +270,7 @@ class Zone:
         self.done[proposal.key] = proposal
         match proposal:
             case Place():
-                for each in proposal.placed:
-                    self.vms[each.vm] = (proposal.tenant, each.machine, each.spec)
-                self.constraints[proposal.tenant] = proposal.constraints
-                self._touch(proposal.placed, proposal.tenant, outcome)
+                self._place(proposal, outcome)
             case Release():
                 for each in proposal.released:
                     del self.vms[each.vm]
@@ -241,6 +297,35 @@ class Zone:
                 assert outcome.changed == (self.registry.get((proposal.kind, proposal.name)) != proposal.value)
                 self.registry[proposal.kind, proposal.name] = proposal.value
 
+    def _place(self, proposal: Place, outcome: Committed) -> None:
+        """Victims go, tenant by tenant, and wait if they want to; then the rest comes."""
+        gone: dict[str, list[Placed]] = {}
+        for victim in proposal.victims:
+            gone.setdefault(victim.tenant, []).append(victim.vm)
+            del self.vms[victim.vm.vm]
+            assert victim.vm.vm not in self.evicted.setdefault(proposal.key, set()), "twice for one placement"
+            self.evicted[proposal.key].add(victim.vm.vm)
+            if victim.vm.spec.requeue and not victim.vm.vm.endswith(HOLD):
+                waiting = Waiting(
+                    tenant=victim.tenant,
+                    spec=victim.vm.spec,
+                    constraints=self.constraints[victim.tenant],
+                    since=proposal.record.at,
+                    cause=proposal.key,
+                )
+                self.registry[WAITING, victim.vm.vm] = msgspec.json.encode(waiting).decode()
+        own = gone.pop(proposal.tenant, [])
+        for tenant, vms in gone.items():
+            for machine in {vm.machine for vm in vms}:
+                self.versions[machine] += 1
+            self._stamp(tenant, outcome.stamp if self._has_vms(tenant) else 0)
+        for each in proposal.placed:
+            self.vms[each.vm] = (proposal.tenant, each.machine, each.spec)
+            if proposal.requeued:
+                self.registry[WAITING, each.vm] = None
+        self.constraints[proposal.tenant] = proposal.constraints
+        self._touch((*proposal.placed, *own), proposal.tenant, outcome)
+
     def _move(self, proposal: Move, outcome: Committed) -> None:
         tenant, vm = proposal.tenant, proposal.vm
         target = Placed(vm.vm, vm.spec, proposal.machine)
@@ -261,12 +346,19 @@ class Zone:
         for name in machines:
             self.versions[name] += 1
         assert outcome.versions == {name: self.versions[name] for name in machines}
-        if any(owner == tenant for owner, _, _ in self.vms.values()):
-            assert (tenant, outcome.stamp) not in self.used_stamps, "who knows the tenant as it was could not tell"
-            self.used_stamps.add((tenant, outcome.stamp))
-            self.stamps[tenant] = outcome.stamp
+        self._stamp(tenant, outcome.stamp)
+
+    def _has_vms(self, tenant: str) -> bool:
+        return any(owner == tenant for owner, _, _ in self.vms.values())
+
+    def _stamp(self, tenant: str, stamp: int) -> None:
+        """The tenant has another stamp, or is gone."""
+        if self._has_vms(tenant):
+            assert (tenant, stamp) not in self.used_stamps, "who knows the tenant as it was could not tell"
+            self.used_stamps.add((tenant, stamp))
+            self.stamps[tenant] = stamp
         else:
-            assert outcome.stamp == 0
+            assert stamp == 0
             del self.constraints[tenant]
             self.stamps.pop(tenant, None)
 
@@ -290,6 +382,20 @@ class Zone:
         assert {name: (row.constraints, row.stamp, row.vms) for name, row in ledger.tenants.items()} == {
             name: (self.constraints[name], self.stamps[name], count) for name, count in counts.items()
         }
+
+
+def _band(vm: VM) -> int:
+    """Of a VM's priority: 0 is the highest."""
+    return CATALOGUE.bands.index(vm.priority) if vm.priority else 0
+
+
+def _get_along(runs: Iterable[tuple[str, VM]]) -> bool:
+    """Whether VMs, each with its tenant, may share a machine."""
+    runs = list(runs)
+    if len({(tenant, vm.isolated) for tenant, vm in runs}) > 1 and any(vm.isolated for _, vm in runs):
+        return False
+    classes = [vm.colocation for _, vm in runs]
+    return classes.count("single") < 2 and not any(pair <= set(classes) for pair in APART)
 
 
 def _moved_already(proposal: Move) -> bool:

@@ -7,7 +7,7 @@ merged or strict, some again under the same key. Meanwhile the feed is trimmed, 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -20,7 +20,19 @@ from roost.engine.recheck import Recheck
 from roost.model.change import Entry, Placed
 from roost.model.inventory import MachineSpec
 from roost.model.request import HOLD, UNCONSTRAINED, VM, Constraints, hold_of
-from roost.store.contract import Conflict, Decline, Mending, Move, Place, Proposal, Round, Store
+from roost.store.contract import (
+    WAITING,
+    Conflict,
+    Decline,
+    Mending,
+    Move,
+    Place,
+    Proposal,
+    Round,
+    Store,
+    Victim,
+    Waiting,
+)
 from roost.store.ledger import Ledger
 from tests.contract import obvious
 from tests.contract.conftest import Home, Homes
@@ -48,6 +60,7 @@ from tests.contract.tiny import (
 from tests.property.effort import examples
 
 CLUSTERS = (("c1", "old"), ("c2", "new"), ("c3", "old"), ("c3", "new"))  # the last may be of either generation
+TOGETHER = Constraints(evict_together=True)
 LASTING = 4  # machines that nobody removes, so that there is a zone at all times
 KINDS_OF_VM = (
     SMALL,
@@ -56,7 +69,11 @@ KINDS_OF_VM = (
     WHOLE,
     VM("modern"),
     VM("small", priority="spot"),
-    VM("big", priority="spot"),
+    VM("big", priority="spot", requeue=True),
+    VM("small", priority="scrap", requeue=True),
+    VM("whole", priority="batch"),
+    VM("whole", priority="scrap", requeue=True),
+    VM("big", priority="batch"),
     VM("small", isolated=True),
     VM("small", colocation="loud"),
     VM("small", colocation="shy"),
@@ -94,6 +111,38 @@ class Agent:
                     return row.spec.name
         return names[which % len(names)]
 
+    def find_crowded(self, vm: VM, which: int) -> str:
+        """A machine where others have to give way to a VM, as far as the agent knows; any, if there is none."""
+        names = sorted(self.ledger.machines)
+        crowded = [name for name in names if any(self.in_the_way(name, vm)) and not self.ledger.machines[name].state]
+        return (crowded or names)[which % len(crowded or names)]
+
+    def in_the_way(self, machine: str, vm: VM) -> Iterator[str]:
+        """Who has to give way to a VM on a machine, as far as the agent knows, from the lowest band on."""
+        row = self.ledger.machines[machine]
+        accounts = self.ledger.accounts
+        if (vm.type, row.spec.generation) not in CATALOGUE.demand:
+            return
+        pairs = zip(row.taken(accounts.resources), accounts.demand(vm, row), row.spec.capacity, strict=True)
+        short = [taken + need - capacity for taken, need, capacity in pairs]
+        below = [
+            (name, there)
+            for name, there in self.ledger.vms.items()
+            if there.machine == machine and accounts.band(there.spec) > accounts.band(vm)
+        ]
+        for name, there in sorted(below, key=lambda each: -accounts.band(each[1].spec)):
+            demand = accounts.demand(there.spec, row)
+            if any(amount > 0 and need > 0 for amount, need in zip(short, demand, strict=True)):
+                short = [amount - need for amount, need in zip(short, demand, strict=True)]
+                yield name
+                if hold_of(name) in self.ledger.vms:
+                    yield hold_of(name)
+
+    def victim(self, name: str) -> Victim:
+        """A VM that is to give way."""
+        row = self.ledger.vms[name]
+        return Victim(row.tenant, Placed(name, row.spec, row.machine))
+
 
 # ----------------------------------------------------------------------------------------------- what an agent may want
 
@@ -129,6 +178,71 @@ class ToPlace:
             constraints=known.constraints if known else self.constraints,
             stamp=known.stamp if known else 0,
             seen={each.machine: agent.ledger.machines[each.machine].version for each in where},
+        )
+
+
+@dataclass(frozen=True)
+class ToEvict:
+    """VMs on machines where others have to give way: those who must, or one too few or too many, or any at all."""
+
+    tenant: int
+    vms: Sequence[tuple[VM, int]]
+    constraints: Constraints
+    name: int
+    how: str
+    which: int
+
+    def decide(self, agent: Agent, key: str) -> Proposal:
+        ledger, tenant = agent.ledger, f"t{self.tenant}"
+        names = [f"v{i % 24}" for i in range(self.name, self.name + 24) if f"v{i % 24}" not in ledger.vms]
+        where = tuple(
+            Placed(name, vm, agent.find_crowded(vm, which))
+            for name, (vm, which) in zip(names or ["v0"], self.vms, strict=False)
+        )
+        gone = list(dict.fromkeys(name for each in where for name in agent.in_the_way(each.machine, each.spec)))
+        there = sorted(ledger.vms)
+        if self.how == "too few":
+            gone = gone[1:]
+        elif self.how in ("too many", "any") and there:
+            gone = [*(gone if self.how == "too many" else ()), there[self.which % len(there)]]
+        elif self.how == "together":
+            losing = {ledger.vms[name].tenant for name in gone}
+            gone = [name for name in there if ledger.vms[name].tenant in losing]
+        known = ledger.tenants.get(tenant)
+        return place(
+            key,
+            tenant,
+            where,
+            constraints=known.constraints if known else self.constraints,
+            stamp=known.stamp if known else 0,
+            victims=[agent.victim(name) for name in gone],
+            grace=30.0,
+            seen={each.machine: ledger.machines[each.machine].version for each in where},
+        )
+
+
+@dataclass(frozen=True)
+class ToPlaceAgain:
+    """A VM that had to give way and waits, as far as the agent knows; or one that does not."""
+
+    which: int
+    where: int
+
+    def decide(self, agent: Agent, key: str) -> Proposal:
+        waiting = sorted(name for kind, name in agent.ledger.registry if kind == WAITING)
+        if not waiting:
+            return place(key, "t0", {f"v{self.which % 24}": "m1"}, requeued=True)
+        name = waiting[self.which % len(waiting)]
+        asked = msgspec.json.decode(agent.ledger.registry[WAITING, name], type=Waiting)
+        known = agent.ledger.tenants.get(asked.tenant)
+        return place(
+            key,
+            asked.tenant,
+            {name: agent.find(asked.spec, self.where)},
+            asked.spec,
+            constraints=known.constraints if known else asked.constraints,
+            stamp=known.stamp if known else 0,
+            requeued=True,
         )
 
 
@@ -244,9 +358,19 @@ to_place = st.builds(
     ToPlace,
     tenant=st.integers(0, 4),
     vms=st.lists(st.tuples(st.sampled_from(KINDS_OF_VM), any_index), min_size=1, max_size=3),
-    constraints=st.sampled_from((UNCONSTRAINED, UNCONSTRAINED, PAIRS)),
+    constraints=st.sampled_from((UNCONSTRAINED, UNCONSTRAINED, PAIRS, TOGETHER)),
     name=st.integers(0, 23),
 )
+to_evict = st.builds(
+    ToEvict,
+    tenant=st.integers(0, 4),
+    vms=st.lists(st.tuples(st.sampled_from(KINDS_OF_VM), any_index), min_size=1, max_size=3),
+    constraints=st.sampled_from((UNCONSTRAINED, UNCONSTRAINED, PAIRS, TOGETHER)),
+    name=st.integers(0, 23),
+    how=st.sampled_from(("who must",) * 5 + ("too few", "too many", "any", "together", "together")),
+    which=any_index,
+)
+to_place_again = st.builds(ToPlaceAgain, which=any_index, where=any_index)
 to_release = st.builds(ToRelease, which=any_index, everything=st.booleans())
 to_move = st.builds(ToMove, which=any_index, where=any_index)
 to_reshape = st.one_of(
@@ -269,7 +393,9 @@ def often(*weighted: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
 
 
 wishes: st.SearchStrategy[Wish] = often(
-    (8, to_place),
+    (7, to_place),
+    (6, to_evict),
+    (1, to_place_again),
     (3, to_release),
     (3, to_move),
     (2, to_tell),
