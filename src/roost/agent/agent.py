@@ -30,6 +30,7 @@ from roost.agent.moving import held_for, moving, refused
 from roost.agent.operation import (
     AddMachines,
     Answer,
+    Evicted,
     MoveVM,
     Operation,
     PlaceVMs,
@@ -41,12 +42,13 @@ from roost.agent.operation import (
     Status,
 )
 from roost.agent.replica import Replica, RoundAhead
+from roost.engine.explain import Explanation
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
-from roost.model.request import Placement
+from roost.model.request import HOLD, Placement, Request
 from roost.model.rows import MachineState
 from roost.model.zone import MOST_FEATURES
 from roost.store import contract as store
@@ -274,6 +276,10 @@ class Agent:
             self._answer(ticket, "conflicts", outcome.detail)
         else:
             self._conclude(ticket, outcome, -1, 0, 0, fed=True)
+
+    def explain(self, request: Request, vm: int | None = None) -> Explanation:
+        """Why a request would be placed as it would be now, who would give way to it, or why it finds no room."""
+        return self.allocator.explain(request, vm, self._now(), self.replica.unclear)
 
     def make_recheck(self) -> Recheck:
         """The validators to re-check at a commit. One of these serves one thread at a time."""
@@ -653,7 +659,9 @@ class Agent:
             self._answer(ticket, "invalid", error=outcome.error, took=took)
         elif isinstance(outcome, Replayed):
             mine = _is_of(outcome, self.name, round_, position)
-            self._answer(ticket, "done", placed=outcome.decided.placed, replayed=not mine, took=took)
+            decided = outcome.decided
+            evicted = evicted_of(decided.record.victims)
+            self._answer(ticket, "done", placed=decided.placed, evicted=evicted, replayed=not mine, took=took)
         elif ticket.asking:
             self._queue.appendleft(ticket)  # and look again: the feed since then comes with this answer
         elif ticket.refusal:
@@ -662,7 +670,16 @@ class Agent:
             failed = ticket.decision.trial.failed_vm
             self._answer(ticket, "declined", f"no machine for VM {failed} of the request", took=took)
         elif ticket.decision is not None:
-            self._answer(ticket, "done", placements=ticket.decision.placements, generation=outcome.stamp, took=took)
+            decision, running = ticket.decision, self.replica.running
+            evicted = evicted_of([store.Victim(vm.tenant, running(vm)) for vm in decision.victims])
+            self._answer(
+                ticket,
+                "done",
+                placements=decision.placements,
+                evicted=evicted,
+                generation=outcome.stamp,
+                took=took,
+            )
         elif outcome.changed and not fed:
             ticket.generation = _generation_of(ticket.operation, outcome)
             self._unfed.setdefault(round_, []).append(ticket)
@@ -700,6 +717,7 @@ class Agent:
         generation: int = 0,
         placements: tuple[Placement, ...] = (),
         placed: Sequence[Placed] = (),
+        evicted: tuple[Evicted, ...] = (),
         replayed: bool = False,
         took: int = 0,
     ) -> None:
@@ -712,6 +730,7 @@ class Agent:
             key=ticket.key,
             status=status,
             placements=placements,
+            evicted=evicted,
             detail=str(error) if error else detail,
             code=error.code if error else "",
             where=error.where if isinstance(error, InvalidInput) else "",
@@ -765,6 +784,16 @@ def _tenant_of(operation: Operation) -> str:
     if isinstance(operation, PlaceVMs):
         return operation.request.tenant
     return operation.tenant if isinstance(operation, ReleaseVMs | MoveVM) else ""
+
+
+def evicted_of(victims: Sequence[store.Victim]) -> tuple[Evicted, ...]:
+    """The VMs among those that gave way; room that was held for them is none."""
+    found = [
+        Evicted(each.vm.vm, each.tenant, each.vm.spec.type, each.vm.spec.priority, each.vm.machine)
+        for each in victims
+        if not each.vm.vm.endswith(HOLD)
+    ]
+    return tuple(found)
 
 
 def _check_generation(what: str, wanted: int | None, now: int) -> None:

@@ -207,18 +207,24 @@ class Allocator:
         self, trial: Trial, before: int, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
     ) -> tuple[RunningVM, ...]:
         """Take VMs of lower priority off the machines that a trial has overfilled."""
-        bands: dict[int, int] = {}
-        for i, machine in zip(trial.order, trial.machines, strict=True):
-            band = trial.shapes[i].traits["priority"]
-            bands[machine] = min(band, bands.get(machine, band))
         try:
-            victims = choose_victims(self, bands, bands, arm.policy.rules.evictions, at, fixed)
+            victims = self._victims_of(trial, arm, at, fixed)
         except MustWait:
             self.view.rewind(before)
             raise
         for victim in victims:
             self.view.remove(victim.machine, victim.shape)
         return victims
+
+    def _victims_of(
+        self, trial: Trial, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
+    ) -> tuple[RunningVM, ...]:
+        """Who has to go, now that a trial is on the rows."""
+        bands: dict[int, int] = {}
+        for i, machine in zip(trial.order, trial.machines, strict=True):
+            band = trial.shapes[i].traits["priority"]
+            bands[machine] = min(band, bands.get(machine, band))
+        return choose_victims(self, bands, bands, arm.policy.rules.evictions, at, fixed)
 
     def giving_way(self, machine: int) -> Iterable[RunningVM]:
         """The VMs of a machine that are below the highest band."""
@@ -395,19 +401,43 @@ class Allocator:
 
     # ---------------------------------------------------------------------------------------- explaining
 
-    def explain(self, request: Request, vm: int | None = None) -> Explanation:
+    def explain(
+        self,
+        request: Request,
+        vm: int | None = None,
+        at: float = 0.0,
+        fixed: Callable[[RunningVM], bool] = never,
+    ) -> Explanation:
         """Why a request would be placed as it would, or not at all; nothing is placed.
 
         Explains the VM that finds no machine, or else the first; `vm` picks another by its index in the request.
+        `at`, `fixed`: see `decide`; while what would give way is unclear, nothing is said of it.
         """
         tenant = self._tenant_of(request)
         arm = self.arm_of(request.tenant)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
         trial = rehearsal.try_out(request, self._number(request), tenant.constraints, self._homes(tenant))
-        found = explain(arm.engine, self.view, self._subject(request, tenant.constraints, trial, vm))
+        subject = self._subject(request, tenant.constraints, trial, vm)
+        found = explain(arm.engine, self.view, subject)
         if trial.failed_vm is None:
-            return found
+            victims = self._would_give_way(trial, arm, at, fixed)
+            return found.with_victims([victim.name for victim in victims if victim.machine == subject.chosen])
         return found.with_remedies(remedies(self, rehearsal, request, self._number(request), trial))
+
+    def _would_give_way(
+        self, trial: Trial, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
+    ) -> tuple[RunningVM, ...]:
+        """What would give way to a trial; the rows are left as they are."""
+        placed = [(machine, trial.shapes[i]) for i, machine in zip(trial.order, trial.machines, strict=True)]
+        for machine, shape in placed:
+            self.view.suppose(machine, shape, 1)
+        try:
+            return self._victims_of(trial, arm, at, fixed)
+        except MustWait:
+            return ()
+        finally:
+            for machine, shape in reversed(placed):
+                self.view.suppose(machine, shape, -1)
 
     def why_not(self, request: Request, machine: str, vm: int | None = None) -> WhyNot:
         """Why a machine does not get a VM of a request: who refuses it, or the preference by which it loses."""

@@ -21,6 +21,7 @@ class PlaceVMs(_Operation, frozen=True, tag="place"):
     request: Request
     generation: int | None = None  # the tenant must have this one; 0: it must have no VMs
     existing: bool = False  # the tenant must have VMs
+    requeued: bool = False  # they waited for room since they had to give way; nobody from outside can say so
 
 
 class ReleaseVMs(_Operation, frozen=True, tag="release"):
@@ -85,12 +86,23 @@ Operation = PlaceVMs | ReleaseVMs | MoveVM | SetMachine | SetCluster | AddMachin
 Status = Literal["done", "declined", "conflicts", "invalid", "unavailable"]
 
 
+class Evicted(msgspec.Struct, frozen=True, gc=False):
+    """A VM that gave way to what was placed."""
+
+    vm: str
+    tenant: str
+    type: str
+    priority: str
+    machine: str
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What came of an operation. `done` is durable; anything else changed nothing, unless the store is unavailable."""
 
     key: str
     status: Status
     placements: tuple[Placement, ...] = ()
+    evicted: tuple[Evicted, ...] = ()  # what gave way to them
     detail: str = ""
     code: str = ""  # of the error, if it is invalid
     where: str = ""  # the part of the operation that the error is about

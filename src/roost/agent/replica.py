@@ -109,7 +109,7 @@ class Replica:
         """Place a request here and now, ahead of the feed; MustWait is raised if what would have to go is unclear."""
         books, known = self.allocator.vms, self.allocator.tenants.get(request.tenant)
         created = known.created if known else 0
-        decision = self.allocator.decide(request, top, at, self._unclear)
+        decision = self.allocator.decide(request, top, at, self.unclear)
         if decision.ok:
             vms = tuple([books[placement.vm] for placement in decision.placements])
             ahead = Ahead(request.tenant, decision.constraints, vms, decision.victims, created)
@@ -117,7 +117,7 @@ class Replica:
             self.leaving.update((victim.name, victim) for victim in decision.victims)
         return decision
 
-    def _unclear(self, vm: RunningVM) -> bool:
+    def unclear(self, vm: RunningVM) -> bool:
         """Whether the store may know a VM otherwise: it is leaving, its machine is, or it is not committed yet."""
         if vm.name in self.leaving or vm.machine in self.adopted:
             return True

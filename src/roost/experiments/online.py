@@ -42,9 +42,10 @@ from roost.experiments.study import (
     numbers,
     pick,
 )
+from roost.model.scarcity import SCARCITY
 from roost.model.synthetic import TYPES
 from roost.plotting import DASHES, PALETTE, new_figure
-from roost.rules.preferences.best_fit import SCARCITY, best_fit
+from roost.rules.preferences.best_fit import best_fit
 from roost.rules.preferences.emptiest import emptiest
 
 if TYPE_CHECKING:
