@@ -12,7 +12,7 @@ import msgspec
 
 from roost.agent.agent import Agent, AgentSettings, Ticket
 from roost.agent.courier import Delivery, Group
-from roost.agent.operation import MoveVM, Operation, PlaceVMs, ReleaseVMs, SetCluster, SetMachine
+from roost.agent.operation import HealVMs, MoveVM, Operation, PlaceVMs, ReleaseVMs, SetCluster, SetMachine
 from roost.agent.past import recall
 from roost.engine.explain import Explanation
 from roost.model.inventory import catalogue_of
@@ -92,8 +92,10 @@ class Company:
             operation = PlaceVMs(self._request(number))
         elif kind < 0.8:
             operation = ReleaseVMs(draw.choice(self.tenants))
-        elif kind < 0.88:
+        elif kind < 0.86:
             operation = self._move(agent)
+        elif kind < 0.9:
+            operation = self._heal(agent)
         elif kind < 0.97:
             machine = draw.choice(self.zone.machine_names)
             operation = SetMachine(machine, draw.choice(STATES[:2] + STATES), health=draw.choice([100, 80, 40]))
@@ -115,6 +117,17 @@ class Company:
         target = int(cluster["first"]) + draw.randrange(int(cluster["machines"]))
         self.begun.append(MoveVM(vm.tenant, vm.name, names[target], draw.choice(STEPS[-3:])))
         return self.begun[-1]
+
+    def _heal(self, agent: int) -> HealVMs:
+        """Some VMs of a tenant are to be healed, most likely because their machine is not ready."""
+        draw, allocator = self.draw, self.agents[agent].allocator
+        states = allocator.view.machines["state"]
+        lost = [vm for vm in allocator.vms.values() if states[vm.machine] and not vm.name.endswith(HOLD)]
+        if not lost:
+            return HealVMs(draw.choice(self.tenants), ("nobody",))
+        tenant = draw.choice(lost).tenant
+        names = [vm.name for vm in lost if vm.tenant == tenant]
+        return HealVMs(tenant, tuple(draw.sample(names, draw.randint(1, len(names)))))
 
     def _request(self, number: int) -> Request:
         draw = self.draw
@@ -169,7 +182,7 @@ class Company:
             decided = self.store.decided(ticket.key)
             done = decided is not None and decided.outcome == "committed"
             assert done == (ticket.answer.status == "done"), (ticket, decided)
-            if decided is not None and isinstance(ticket.operation, PlaceVMs) and done:
+            if decided is not None and isinstance(ticket.operation, PlaceVMs | HealVMs) and done:
                 assert [p.machine for p in ticket.answer.placements] == [p.machine for p in decided.placed]
         self.check_evictions()
 

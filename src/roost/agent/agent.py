@@ -21,16 +21,18 @@ from typing import Protocol, TypedDict
 
 import msgspec
 
-from roost.agent.allocator import Allocator
+from roost.agent.allocator import Allocator, RunningVM
 from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.courier import Courier, Delivery, Group
 from roost.agent.decision import Decision
 from roost.agent.evicting import MustWait
+from roost.agent.healing import to_heal
 from roost.agent.moving import held_for, moving, refused
 from roost.agent.operation import (
     AddMachines,
     Answer,
     Evicted,
+    HealVMs,
     MoveVM,
     Operation,
     PlaceVMs,
@@ -374,7 +376,7 @@ class Agent:
             self._busy.add(_tenant_of(ticket.operation))
             if isinstance(proposal, store.Place):
                 vms += len(proposal.placed)
-                ahead.plain &= not proposal.victims
+                ahead.plain &= not proposal.victims and not proposal.leaving
             elif not isinstance(proposal, store.Decline | store.Ask):
                 ahead.plain = False
         if not tickets:
@@ -420,6 +422,8 @@ class Agent:
         operation = ticket.operation
         if isinstance(operation, PlaceVMs):
             return self._place(ticket, operation, round_, position)
+        if isinstance(operation, HealVMs):
+            return self._heal(ticket, operation, round_, position)
         record = self._record(ticket, round_, position)
         common: _Common = {"key": ticket.key, "request": ticket.request, "record": record}
         if isinstance(operation, ReleaseVMs):
@@ -452,8 +456,30 @@ class Agent:
             raise UnknownName("tenant", "tenant with VMs", request.tenant, replica.allocator.tenants)
         if operation.generation is not None:
             _check_generation(f"tenant {request.tenant}", operation.generation, stamp)
-        at = self._now()
-        decision = ticket.decision = replica.place(request, round_, position, top, at)
+        return self._propose(ticket, request, round_, position, stamp, top)
+
+    def _heal(self, ticket: Ticket, operation: HealVMs, round_: int, position: int) -> Proposal:
+        """VMs that are still on machines that are not ready are placed again; if all are well, that is said."""
+        allocator = self.replica.allocator
+        lost, held = to_heal(allocator, operation)
+        wishes = tuple([msgspec.structs.replace(vm.vm, name=vm.name) for vm in lost])
+        stamp = allocator.tenants[operation.tenant].stamp
+        top = self.avoidance.draw()
+        return self._propose(ticket, Request(operation.tenant, wishes), round_, position, stamp, top, (*lost, *held))
+
+    def _propose(
+        self,
+        ticket: Ticket,
+        request: Request,
+        round_: int,
+        position: int,
+        stamp: int,
+        top: int,
+        leaving: Sequence[RunningVM] = (),
+    ) -> Proposal:
+        """Decide where VMs are to run; the proposal, or that it is declined."""
+        replica, at = self.replica, self._now()
+        decision = ticket.decision = replica.place(request, round_, position, top, at, leaving)
         ticket.decided = self._clock()
         if self.shadow is not None and top == 1 and not ticket.dry:  # what avoids conflicts is no policy's choice
             self.shadow.look(decision)
@@ -496,6 +522,7 @@ class Agent:
             constraints=decision.constraints,
             stamp=stamp,
             placed=placed,
+            leaving=tuple([replica.running(vm) for vm in leaving]),
             victims=record.victims,
             grace=arm.policy.rules.evictions.grace,
             seen=seen,
@@ -783,7 +810,7 @@ class Agent:
 def _tenant_of(operation: Operation) -> str:
     if isinstance(operation, PlaceVMs):
         return operation.request.tenant
-    return operation.tenant if isinstance(operation, ReleaseVMs | MoveVM) else ""
+    return operation.tenant if isinstance(operation, ReleaseVMs | HealVMs | MoveVM) else ""
 
 
 def evicted_of(victims: Sequence[store.Victim]) -> tuple[Evicted, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -171,23 +171,34 @@ class Allocator:
         return decision
 
     def decide(
-        self, request: Request, top: int = 1, at: float = 0.0, fixed: Callable[[RunningVM], bool] = never
+        self,
+        request: Request,
+        top: int = 1,
+        at: float = 0.0,
+        fixed: Callable[[RunningVM], bool] = never,
+        leaving: Sequence[RunningVM] = (),
     ) -> Decision:
         """The same, but those that give way stay in the books: they are only taken off their machines' rows.
 
-        What is `fixed` cannot give way; raises MustWait, and changes nothing, if it would have to.
+        What is `fixed` cannot give way; raises MustWait, and changes nothing, if it would have to. `leaving`: the VMs
+        of the request as they run now, and what is held for them; they are off the rows if all find other machines.
         """
         tenant = self._tenant_of(request)
-        names, numbers = self._name_vms(request, tenant)
+        names, numbers = self._name_vms(request, tenant, leaving)
         if len(self.numbers) > MOST_NUMBERS:
             self.numbers.keep(self.tenants, set(self.view.machines["owner"].tolist()))
         before = self.view.revision
         arm = self.arm_of(request.tenant)
         shapes = self.shapes_of(request, arm)
         order = placing_order(self.zone, shapes)
-        trial = place_gang(arm.engine, shapes, order, tenant.constraints, self._homes(tenant), top)
+        for each in leaving:
+            self.view.remove(each.machine, each.shape)
+        trial = place_gang(arm.engine, shapes, order, tenant.constraints, self._homes(tenant, leaving), top)
         if trial.failed_vm is not None:
+            if leaving:
+                self.view.rewind(before)
             return self._decision(request, tenant, trial, (), before, arm)
+        since = {each.name: each.since for each in leaving}
         victims = self._make_way(trial, before, arm, at, fixed) if self.view.overfilled() else ()
         self.tenants.setdefault(request.tenant, tenant)
         tenant.created = numbers
@@ -197,7 +208,9 @@ class Allocator:
             vm, name = vms[i], names[i]
             if vm.isolated:
                 self.numbers.give(request.tenant)
-            running = books[name] = own[name] = RunningVM(name, vm, request.tenant, machine, shapes[i], at)
+            running = books[name] = own[name] = RunningVM(
+                name, vm, request.tenant, machine, shapes[i], since.get(name, at) if since else at
+            )
             if shapes[i].traits["priority"]:
                 self._note_lower(running)
             by_vm[i] = Placement(name, vm.type, machine_names[machine])
@@ -288,9 +301,11 @@ class Allocator:
         self.arm_of(request.tenant).check_enforced(tenant.constraints)
         return tenant
 
-    def _name_vms(self, request: Request, tenant: Tenant) -> tuple[list[str], int]:
+    def _name_vms(self, request: Request, tenant: Tenant, leaving: Sequence[RunningVM]) -> tuple[list[str], int]:
         """A name for each VM of a request, and how many numbers the tenant has used up for names by then."""
         names: list[str] = []
+        if leaving:  # they keep theirs
+            return [vm.name for vm in request.vms], tenant.created
         number, taken = tenant.created, self.vms
         wished = {vm.name for vm in request.vms}
         if wished == UNNAMED:  # as nearly always
@@ -308,13 +323,11 @@ class Allocator:
             names.append(name)
         return names, number
 
-    def _homes(self, tenant: Tenant) -> tuple[int, ...]:
-        """The machines of a tenant's VMs; nobody asks for those of a tenant without constraints."""
-        return (
-            ()
-            if not tenant.vms or tenant.constraints == UNCONSTRAINED
-            else tuple(vm.machine for vm in tenant.vms.values())
-        )
+    def _homes(self, tenant: Tenant, leaving: Sequence[RunningVM] = ()) -> tuple[int, ...]:
+        """The machines of a tenant's VMs that stay; nobody asks for those of a tenant without constraints."""
+        if not tenant.vms or tenant.constraints == UNCONSTRAINED:
+            return ()
+        return tuple(vm.machine for vm in tenant.vms.values() if not leaving or vm not in leaving)
 
     def release(self, vm: str) -> None:
         """Take a VM off its machine. A tenant without VMs is forgotten."""

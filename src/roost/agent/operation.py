@@ -32,6 +32,13 @@ class ReleaseVMs(_Operation, frozen=True, tag="release"):
     generation: int | None = None  # the tenant must have this one
 
 
+class HealVMs(_Operation, frozen=True, tag="heal"):
+    """Place VMs of a tenant again whose machines are not ready; all of them, or none."""
+
+    tenant: str
+    vms: tuple[str, ...]
+
+
 class MoveVM(_Operation, frozen=True, tag="move"):
     """Bring a VM to another machine: at once, or with the target held for it until its memory is copied."""
 
@@ -82,7 +89,7 @@ class SetEntry(_Operation, frozen=True, tag="entry"):
     new: bool = False  # there must be none of this name yet
 
 
-Operation = PlaceVMs | ReleaseVMs | MoveVM | SetMachine | SetCluster | AddMachines | RemoveMachines | SetEntry
+Operation = PlaceVMs | ReleaseVMs | HealVMs | MoveVM | SetMachine | SetCluster | AddMachines | RemoveMachines | SetEntry
 Status = Literal["done", "declined", "conflicts", "invalid", "unavailable"]
 
 

@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from roost.agent.allocator import RunningVM
+from roost.agent.allocator import Allocator, RunningVM
 from roost.agent.decision import Decision
 from roost.agent.gang import Trial
-from roost.agent.operation import Operation, PlaceVMs
+from roost.agent.healing import to_heal
+from roost.agent.operation import HealVMs, Operation, PlaceVMs
 from roost.agent.replica import Replica
 from roost.engine.recheck import rows_of
 from roost.engine.ruleset import RulePolicy
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput
-from roost.model.request import Placement
+from roost.model.request import Placement, Request
 from roost.store.contract import Decided, Round, Store, Victim
 from roost.store.history import ledger_at
 
@@ -28,7 +29,7 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
     if decided is None:
         raise InvalidInput("key", f"{key!r} was never decided, or is forgotten", "use the key of a recent request")
     operation = _operation(decided.request)
-    if not isinstance(operation, PlaceVMs):
+    if not isinstance(operation, PlaceVMs | HealVMs):
         raise InvalidInput("key", f"{key!r} placed nothing", "only placements are explained")
     record = decided.record
     seen = _round(store, record.agent, record.round)
@@ -36,7 +37,7 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
     _see_what_it_saw(store, replica, seen, record.position)
     allocator = replica.allocator
     allocator.engine.rng[0] = record.lots
-    index, request = allocator.zone.machine_index, operation.request
+    index, request = allocator.zone.machine_index, _request(allocator, operation)
     if tenant := allocator.tenants.get(request.tenant):
         tenant.constraints = record.constraints
     order = record.order or tuple(range(len(request.vms)))
@@ -52,6 +53,13 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
     )
     victims = tuple(allocator.vms[victim.vm.vm] for victim in record.victims)
     return allocator.recall(request, trial, _placements(decided), victims)
+
+
+def _request(allocator: Allocator, operation: PlaceVMs | HealVMs) -> Request:
+    if isinstance(operation, PlaceVMs):
+        return operation.request
+    lost, _ = to_heal(allocator, operation)
+    return Request(operation.tenant, tuple(vm.vm for vm in lost))
 
 
 def _placements(decided: Decided) -> tuple[Placement, ...]:

@@ -37,6 +37,7 @@ class Ahead(msgspec.Struct, eq=False, gc=False):
     constraints: Constraints
     vms: tuple[RunningVM, ...]
     victims: tuple[RunningVM, ...]
+    left: tuple[RunningVM, ...]  # the same VMs where they were, and what was held for them
     created: int  # what the tenant's counter of names was
     versions: Mapping[str, int] | None = None  # of its machines, once it is committed
 
@@ -86,12 +87,13 @@ class Replica:
         # VMs of others whose names the agent has given to VMs ahead of the feed. When the feed gets there, they are
         # gone, or else the agent's own are refused.
         self.shadowed: dict[str, RunningVM] = {}
-        # VMs that give way to what was placed ahead of the feed: they are off the rows, and in the books until it says
-        # so, too.
+        # VMs that give way to what was placed ahead of the feed, or were placed elsewhere: they are off the rows, and
+        # in the books until it says so, too.
         self.leaving: dict[str, RunningVM] = {}
         self.registry = dict(ledger.registry)  # replaced, never changed, so that others see that it is another
         if foresight := self.registry.get((foresight_.KIND, foresight_.NAME)):
             self._foresee(foresight)
+        self.relief = 0  # grows with whatever may give room to VMs that found none
         self.reshaped = False  # the zone has other machines by now: load it anew
 
     def seen(self, machine: int) -> int:
@@ -105,16 +107,26 @@ class Replica:
 
     # ------------------------------------------------------------------------------------------- running ahead
 
-    def place(self, request: Request, round_: int, position: int, top: int = 1, at: float = 0.0) -> Decision:
+    def place(
+        self,
+        request: Request,
+        round_: int,
+        position: int,
+        top: int = 1,
+        at: float = 0.0,
+        leaving: Sequence[RunningVM] = (),
+    ) -> Decision:
         """Place a request here and now, ahead of the feed; MustWait is raised if what would have to go is unclear."""
         books, known = self.allocator.vms, self.allocator.tenants.get(request.tenant)
         created = known.created if known else 0
-        decision = self.allocator.decide(request, top, at, self.unclear)
+        decision = self.allocator.decide(request, top, at, self.unclear, leaving)
         if decision.ok:
             vms = tuple([books[placement.vm] for placement in decision.placements])
-            ahead = Ahead(request.tenant, decision.constraints, vms, decision.victims, created)
+            ahead = Ahead(request.tenant, decision.constraints, vms, decision.victims, tuple(leaving), created)
             self.ahead[round_].placed[position] = ahead
-            self.leaving.update((victim.name, victim) for victim in decision.victims)
+            self.leaving.update((each.name, each) for each in (*decision.victims, *leaving))
+            names = {vm.name for vm in vms} if leaving else ()
+            self.shadowed.update((each.name, each) for each in leaving if each.name in names)
         return decision
 
     def unclear(self, vm: RunningVM) -> bool:
@@ -143,9 +155,9 @@ class Replica:
         for vm in reversed(ahead.vms):
             self.view.remove(vm.machine, vm.shape)
             self.allocator.strike(vm, heir=self.shadowed.pop(vm.name, None))
-        for victim in ahead.victims:
-            if self.leaving.pop(victim.name, None):  # else the feed has taken it away meanwhile
-                self.view.place(victim.machine, victim.shape)
+        for each in (*ahead.victims, *ahead.left):
+            if self.leaving.pop(each.name, None):  # else the feed has taken it away meanwhile
+                self.view.place(each.machine, each.shape)
         if tenant := self.allocator.tenants.get(ahead.tenant):
             tenant.created = ahead.created
 
@@ -179,13 +191,13 @@ class Replica:
             self.adopted[machine] = row.version
 
     def _leaves(self, machine: int, round_: int) -> bool:
-        """Whether a VM of a machine gives way in a later round: whether a fresh row has it nobody can tell."""
+        """Whether a VM of a machine leaves it in a later round: whether a fresh row has it nobody can tell."""
         return bool(self.leaving) and any(
-            victim.machine == machine and victim.name in self.leaving
+            each.machine == machine and each.name in self.leaving
             for number, later in self.ahead.items()
             if number > round_
             for ahead in later.placed.values()
-            for victim in ahead.victims
+            for each in (*ahead.victims, *ahead.left)
         )
 
     def beyond(self) -> tuple[tuple[int, int], ...]:
@@ -281,6 +293,8 @@ class Replica:
         for change in entry.conditions:
             if news[change.machine]:
                 self._set(index[change.machine], change.field, change.after)
+        if entry.released or entry.conditions or entry.quarantines or entry.registered:
+            self.relief += 1
         for shut in entry.quarantines:
             view.set_quarantine(allocator.zone.cluster_names.index(shut.cluster), shut.after)
         if (tenant := allocator.tenants.get(entry.tenant)) and entry.after > tenant.stamp:

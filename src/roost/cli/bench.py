@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -92,6 +93,36 @@ def restart(
         print_json(results)
     else:
         console().print(_rows("start and catch-up", results))
+
+
+@app.command()
+def heal(
+    machines: Annotated[int, typer.Option(help="Size of the zone.", min=200)] = 1_024,
+    full: Annotated[float, typer.Option(help="Share of the cores in use.", min=0.1, max=0.95)] = 0.85,
+    repeats: Annotated[int, typer.Option(help="Racks that fail, one after another.", min=1)] = 5,
+    outages: Annotated[
+        Path | None, typer.Option(help="Outages to replay: CSV with node, start, end, as LANL's.", exists=True)
+    ] = None,
+    system: Annotated[str, typer.Option(help="Which system of the file, by its column `system`.")] = "",
+    output: Output = Form.TABLE,
+) -> None:
+    """How soon the VMs of a rack that fails run elsewhere; and what comes of the outages of a real system.
+
+    \b
+      roost bench heal
+      roost bench heal --outages lanl_node_outages_18_20.csv.gz --system 18
+    """
+    from roost.bench.heal import bench_heal
+    from roost.traces.outages import read_outages
+
+    known = read_outages(outages, system) if outages else []
+    with progress("healing") as report:
+        results = bench_heal(machines, full, repeats, known, report)
+    if output is Form.JSON:
+        print_json(results)
+    else:
+        for row in results:
+            console().print(_listing(str(row.pop("what")), row))
 
 
 @app.command("sim")

@@ -43,7 +43,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Put all these VMs of a tenant on these machines, or none of them.
 
     `victims` give way to them: of lower priority, as they are when this is decided, and none but those whose room is
-    needed, or who have to go with one of those.
+    needed, or who have to go with one of those. `leaving` are the same VMs where they were, on machines that are not
+    ready, and what is held for them: they are there no longer.
     """
 
     key: str
@@ -53,6 +54,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     constraints: Constraints = UNCONSTRAINED
     stamp: int = 0  # the tenant's when this was decided; 0: it had no VMs
     placed: tuple[Placed, ...]
+    leaving: tuple[Placed, ...] = ()
     victims: tuple[Victim, ...] = ()
     grace: float = 0.0  # seconds that victims are left to finish
     requeued: bool = False  # the VMs waited for room since they had to give way; they wait no longer

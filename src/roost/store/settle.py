@@ -78,7 +78,10 @@ def needs_of(group: Sequence[Proposal]) -> Needs:
                 vms.add(each.vm)
             if isinstance(proposal, Release):
                 vms.update([hold_of(each.vm) for each in proposal.released])
-            elif proposal.victims or proposal.requeued:
+            elif proposal.victims or proposal.requeued or proposal.leaving:
+                for each in proposal.leaving:
+                    machines.add(each.machine)
+                    vms.update((each.vm, hold_of(each.vm)))
                 for victim in proposal.victims:
                     tenants.add(victim.tenant)
                     machines.add(victim.vm.machine)
@@ -230,13 +233,15 @@ class _Desk:
             for each in proposal.placed:
                 if (WAITING, each.vm) not in facts.registry:
                     raise _Lost("gone", f"VM {each.vm} waits no longer", stamp=now)
+        leaving = self._check_leaving(proposal, now) if proposal.leaving else ()
+        left = {each.vm for each in leaving}
         if proposal.victims:
             self._check_victims(proposal)
         tried: list[Placed] = []
         names: set[str] = set()
         try:
             for each in proposal.placed:
-                if each.vm in facts.vms or each.vm in names:
+                if (each.vm in facts.vms and each.vm not in left) or each.vm in names:
                     raise _Lost("name", f"a VM {each.vm} runs already", stamp=now)
                 # As its own priority sees the machine, so with the victims there.
                 if problem := bench.place(each.machine, each.spec, tenant):
@@ -251,10 +256,12 @@ class _Desk:
             raise
         eviction = self._eviction(proposal) if proposal.victims else None
         own = self._evict(proposal, eviction) if eviction else ()
+        for each in leaving:
+            bench.remove(each.machine, each.spec, tenant)
         versions: dict[str, int] = {}
-        self._take_off(own, tenant, versions)
+        self._take_off((*leaving, *own), tenant, versions)
         self._put_on(proposal.placed, tenant, versions)
-        count = (known.vms if known else 0) + len(proposal.placed) - len(own)
+        count = (known.vms if known else 0) + len(proposal.placed) - len(own) - len(leaving)
         row = TenantRow(proposal.constraints, self.stamp, count)
         facts.tenants[tenant] = self.result.tenants[tenant] = row
         self._decide(proposal)
@@ -265,12 +272,30 @@ class _Desk:
             before=now,
             after=self.stamp,
             placed=proposal.placed,
-            released=own,
+            released=(*leaving, *own),
             eviction=eviction if own else None,
             registered=(*self._wait(own, tenant, proposal.constraints, proposal), *self._wait_no_longer(proposal)),
             versions=versions,
         )
         return Committed(versions, self.stamp)
+
+    def _check_leaving(self, proposal: Place, stamp: int) -> tuple[Placed, ...]:
+        """VMs are where the proposal says, on machines that are not ready, with what is held for them."""
+        vms, machines = self.facts.vms, self.facts.machines
+        names = {each.vm for each in proposal.leaving}
+        if len(names) < len(proposal.leaving):
+            raise InvalidInput("leaving", "repeat themselves", "name each once")
+        for each in proposal.leaving:
+            there = vms.get(each.vm)
+            if there is None or there.tenant != proposal.tenant:
+                raise _Lost("gone", f"tenant {proposal.tenant} runs no VM {each.vm}", stamp=stamp)
+            if there.machine != each.machine or there.spec != each.spec:
+                raise _Lost("tenant", f"VM {each.vm} is another one by now", stamp=stamp)
+            if not each.vm.endswith(HOLD) and machines[each.machine].state == MachineState.READY:
+                raise _Lost("gone", f"machine {each.machine} of VM {each.vm} is ready again", stamp=stamp)
+            if (hold := hold_of(each.vm)) in vms and hold not in names:
+                raise _Lost("tenant", f"room is held for VM {each.vm} by now", stamp=stamp)
+        return tuple([self._as_it_runs(each) for each in proposal.leaving])
 
     # --------------------------------------------------------------------------------------------- giving way
 

@@ -1,0 +1,167 @@
+"""How soon the VMs of a rack that fails run elsewhere; and what comes of the outages of a real system."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roost.agent.agent import Agent
+from roost.agent.courier import InlineCourier
+from roost.agent.healing import Healer, lost_vms
+from roost.agent.operation import PlaceVMs, SetMachine
+from roost.engine.tenant import TenantDesk
+from roost.model.errors import InvalidInput
+from roost.model.request import VM, Request
+from roost.model.zone import Zone
+from roost.rules.policy import Policy
+from roost.store.audit import check_invariants
+from roost.store.contract import Store
+from roost.traces.outages import Outage
+from roost.wiring import open_store, settle_memory
+
+Progress = Callable[[str, float], None]
+TYPES = {"D1": 4, "D2": 4, "D3": 2, "A2": 4, "A3": 2, "D4": 1}  # how often each comes
+RACK = 40  # machines
+SPOT = 0.1  # share of the requests
+
+
+class Site:
+    """A zone, filled, with an agent that heals."""
+
+    def __init__(self, zone: Zone, store: Store, seed: int = 1) -> None:
+        self.zone, self.store, self.now = zone, store, 1.0
+        self.agent = Agent(store, InlineCourier(store), Policy.default(), "bench", now=lambda: self.now)
+        self.healer = Healer(self.agent, lambda: self.now)
+        self._draw, self._tenants = random.Random(seed), 0
+
+    def fill(self, share: float, tell: Callable[[float], None]) -> None:
+        """Place VMs until so much of the cores is used."""
+        while (full := self.agent.allocator.usage().utilisation) < share:
+            tell(full / share)
+            tickets = [self.agent.submit(PlaceVMs(self._request())) for _ in range(200)]
+            if not any(answer.ok for answer in self.agent.run(*tickets)):
+                raise InvalidInput("full", f"is {share}", f"the zone takes no more than {full:.2f}")
+
+    def _request(self) -> Request:
+        self._tenants += 1
+        kind = self._draw.choices(list(TYPES), list(TYPES.values()))[0]
+        priority = self.zone.bands[-1] if self._draw.random() < SPOT else ""
+        return Request(f"tenant-{self._tenants}", (VM(kind, priority=priority),) * self._draw.choice((1, 1, 2, 3)))
+
+    def set(self, state: Any, machines: Sequence[int]) -> None:
+        """Machines go down, or come back: one event."""
+        names = self.zone.machine_names
+        self.agent.run(*(self.agent.submit(SetMachine(names[m], state=state)) for m in machines))
+
+    def heal(self) -> None:
+        """Until nothing is under way."""
+        self.healer.step()
+        while not self.agent.idle:
+            self.agent.step()
+
+    def could_be_healed(self) -> int:
+        """VMs that are lost though a machine would have them."""
+        allocator, found = self.agent.allocator, 0
+        for vm in lost_vms(allocator):
+            arm = allocator.arm_of(vm.tenant)
+            judged = arm.engine.judge(allocator.view, allocator.shape(vm.vm, vm.tenant), TenantDesk(allocator.view))
+            found += bool((judged.verdicts < 0).any())
+        return found
+
+
+def bench_heal(
+    machines: int, full: float, repeats: int, outages: Sequence[Outage] = (), progress: Progress = lambda _t, _s: None
+) -> list[dict[str, Any]]:
+    """A rack on an embedded store, several times; then the outages, if there are any."""
+    zone = Zone.synthetic(machines, seed=1)
+    rows = [_racks(zone, full, repeats, progress)]
+    if outages:
+        rows.append(_replay(zone, full, outages, progress))
+    return rows
+
+
+def _racks(zone: Zone, full: float, repeats: int, progress: Progress) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="roost-bench-") as folder:
+        site = Site(zone, open_store(str(Path(folder) / "zone.db"), create=zone))
+        site.fill(full, lambda share: progress("filling a zone", share))
+        settle_memory()
+        seconds, vms = [], []
+        for turn in range(repeats):
+            first = (turn * 5 + 1) * RACK % (len(zone.machines) - RACK)
+            rack = list(range(first, first + RACK))
+            site.set("down", rack)
+            lost = len(lost_vms(site.agent.allocator))
+            started = time.perf_counter()
+            site.heal()
+            seconds.append(time.perf_counter() - started)
+            vms.append(lost - len(lost_vms(site.agent.allocator)))
+            site.set("ready", rack)
+            site.now += 3_600.0
+            site.heal()
+            progress("failing racks", (turn + 1) / repeats)
+        check_invariants(site.store)
+        site.agent.close()
+        site.store.close()
+    return {
+        "what": f"a rack of {RACK} machines of {len(zone.machines):,}, {full:.0%} full, SQLite",
+        "failures": repeats,
+        "vms_healed": int(np.median(vms)),
+        "seconds": round(float(np.median(seconds)), 3),
+        "slowest_seconds": round(max(seconds), 3),
+    }
+
+
+def _replay(zone: Zone, full: float, outages: Sequence[Outage], progress: Progress) -> dict[str, Any]:
+    site = Site(zone, open_store("memory:", create=zone))
+    site.fill(full, lambda share: progress("filling a zone", share))
+    before = set(site.agent.allocator.vms)
+    events = sorted([(each.start, 1, each.node) for each in outages] + [(each.end, 0, each.node) for each in outages])
+    down: dict[int, int] = {}  # outages may overlap
+    waited = missed = 0
+    seconds = []
+    for done, (at, fails, node) in enumerate(events):
+        machine = node % len(zone.machines)
+        site.now = 1.0 + at
+        down[machine] = down.get(machine, 0) + (1 if fails else -1)
+        if fails and down[machine] == 1:
+            site.set("down", [machine])
+        elif not fails and not down[machine]:
+            site.set("ready", [machine])
+        started = time.perf_counter()
+        site.heal()
+        if fails:
+            seconds.append(time.perf_counter() - started)
+            if site.healer.waiting:
+                waited += 1
+                missed += site.could_be_healed()
+        if done % 50 == 0:
+            progress("replaying outages", done / len(events))
+    check_invariants(site.store)
+    after = set(site.store.load().vms)
+    evicted = {
+        each.vm
+        for row in site.store.changes(0, 10**9).rows
+        for entry in row.entries
+        if entry.eviction
+        for each in entry.released
+    }
+    counts = site.healer.counts
+    site.agent.close()
+    return {
+        "what": f"{len(outages):,} outages on {len(zone.machines):,} machines, {full:.0%} full",
+        "failures": len(outages),
+        "vms_healed": counts.healed,
+        "seconds": round(float(np.median(seconds)), 4),
+        "slowest_seconds": round(max(seconds), 3),
+        "outages_after_which_some_waited": waited,
+        "waited_though_a_machine_had_room": missed,
+        "gave_way": len(before - after),
+        "lost": len(before - after - evicted),
+        "flapping_machines_quarantined": counts.quarantined,
+    }

@@ -1,0 +1,238 @@
+"""Machines and racks fail, and their VMs run elsewhere: never lost, never twice, and what has to wait is seen to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from roost.agent.agent import Agent
+from roost.agent.courier import InlineCourier
+from roost.agent.healing import FLAPS, Healer
+from roost.agent.operation import PlaceVMs, ReleaseVMs, SetMachine
+from roost.model.request import VM, Constraints, Request
+from roost.model.zone import Zone
+from roost.rules.policy import Policy
+from roost.store.audit import check_invariants
+from roost.store.contract import Store
+from roost.wiring import open_store
+from tests.property.zones import TINY, ClusterPlan, build
+
+FAST = Policy.named("fast")
+
+
+class Site:
+    """An agent that heals, on a store; time passes when told to."""
+
+    def __init__(self, zone: Zone, store: Store | None = None) -> None:
+        self.zone, self.now, self._keys = zone, 1_000.0, count()
+        self.store = store or open_store("memory:", create=zone)
+        self.agent = Agent(self.store, InlineCourier(self.store), FAST, f"agent-{id(self)}", now=lambda: self.now)
+        self.healer = Healer(self.agent, lambda: self.now)
+
+    def do(self, *operations: PlaceVMs | ReleaseVMs | SetMachine) -> None:
+        """What clients and operators ask for; all of it is done."""
+        tickets = [self.agent.submit(operation, f"key {next(self._keys)} {id(self)}") for operation in operations]
+        for answer in self.agent.run(*tickets):
+            assert answer.ok, answer
+
+    def place(self, tenant: str, *types: str, priority: str = "", constraints: Constraints | None = None) -> None:
+        vms = tuple(VM(kind, priority=priority) for kind in types)
+        self.do(PlaceVMs(Request(tenant, vms, constraints)))
+
+    def set(self, state: str, *machines: str) -> None:
+        self.do(*(SetMachine(machine, state=state) for machine in machines))  # type: ignore[arg-type]
+
+    def heal(self, seconds: float = 2.0) -> None:
+        """Let the healer work until it has nothing to do."""
+        for _ in range(3):
+            self.now += seconds
+            self.healer.step()
+            while not self.agent.idle:
+                self.agent.step(0.01)
+            self.agent.step()
+        self.check()
+
+    def check(self) -> None:
+        check_invariants(self.store)
+        self.agent.check_invariants()
+
+    def where(self) -> dict[str, str]:
+        """The machine of each VM, by the store."""
+        return {name: row.machine for name, row in self.store.load().vms.items()}
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """Four old machines, in two racks, with room for four small VMs each."""
+    made = Site(build(TINY, (ClusterPlan(0, 0, (2, 2)),)))
+    yield made
+    made.agent.close()
+
+
+def test_vms_of_a_machine_that_fails_run_elsewhere_under_their_names(site: Site) -> None:
+    site.place("t", "small", "small", "small")
+    before = site.where()
+    (machine,) = set(before.values())
+    site.set("down", machine)
+    site.heal()
+    after = site.where()
+    assert after.keys() == before.keys()
+    assert machine not in after.values()
+    assert site.healer.waiting == {}
+    assert site.healer.counts.healed == 3
+
+
+def test_a_vm_stays_as_old_as_it_is(site: Site) -> None:
+    site.place("t", "small")
+    since = site.store.load().vms["t/0"].since
+    site.set("down", site.where()["t/0"])
+    site.heal()
+    assert site.store.load().vms["t/0"].since == since > 0
+
+
+def test_a_machine_that_comes_back_does_not_bring_a_second_copy(site: Site) -> None:
+    site.place("t", "small")
+    machine = site.where()["t/0"]
+    site.set("down", machine)
+    site.heal()
+    site.set("ready", machine)
+    site.heal()
+    assert list(site.where()) == ["t/0"]
+    assert site.store.load().machines[machine].vms == 0
+
+
+def test_a_machine_that_comes_back_in_time_keeps_its_vms(site: Site) -> None:
+    site.place("t", "small")
+    before = site.where()
+    site.set("down", *before.values())
+    site.set("ready", *before.values())
+    site.heal()
+    assert site.where() == before
+
+
+def test_what_finds_no_machine_waits_and_is_healed_when_something_leaves(site: Site) -> None:
+    for tenant in "abcd":
+        site.place(tenant, "whole")
+    machine = site.where()["a/0"]
+    site.set("down", machine)
+    site.heal()
+    assert set(site.healer.waiting) == {"a/0"}
+    assert site.where()["a/0"] == machine
+    tries = site.healer.counts.declined
+    site.heal()
+    assert site.healer.counts.declined == tries, "nothing had changed"
+    site.do(ReleaseVMs("b"))
+    site.heal()
+    assert site.healer.waiting == {}
+    assert site.where()["a/0"] != machine
+
+
+def test_vms_of_the_highest_priority_are_healed_first(site: Site) -> None:
+    site.place("low", "whole", priority="low")
+    site.place("high", "whole")
+    site.place("fill", "whole")
+    where = site.where()
+    site.set("down", where["low/0"], where["high/0"])  # there is room for one of them
+    site.heal()
+    assert set(site.healer.waiting) == {"low/0"}
+
+
+def test_a_vm_that_is_healed_makes_lower_ones_give_way(site: Site) -> None:
+    for tenant, band in (("a", ""), ("b", ""), ("c", ""), ("d", "low")):
+        site.place(tenant, "whole", priority=band)
+    site.set("down", site.where()["a/0"])
+    site.heal()
+    assert set(site.where()) == {"a/0", "b/0", "c/0"}
+    assert site.healer.waiting == {}
+
+
+def test_a_tenant_keeps_its_fault_domains(site: Site) -> None:
+    spread = Constraints(min_fault_domains=2, max_per_rack=1)
+    site.place("pair", "small", "small", constraints=spread)
+    racks = {name: site.zone.machines[site.zone.machine(machine)]["rack"] for name, machine in site.where().items()}
+    assert len(set(racks.values())) == 2
+    site.set("down", site.where()["pair/0"])
+    site.heal()
+    after = {name: site.zone.machines[site.zone.machine(machine)]["rack"] for name, machine in site.where().items()}
+    assert after == racks  # the other machine of the same rack
+
+
+def test_of_a_tenant_that_does_not_fit_as_a_whole_as_many_as_possible_are_healed(site: Site) -> None:
+    site.place("many", "wide", "wide", constraints=Constraints(colocate="rack"))
+    site.place("fill", "whole", "wide", "whole")
+    where = site.where()
+    site.set("down", where["many/0"])
+    site.heal()
+    assert len(site.healer.waiting) <= 1
+    assert site.where().keys() == where.keys()
+
+
+def test_a_machine_that_fails_again_and_again_is_quarantined_when_it_comes_back(site: Site) -> None:
+    machine = site.zone.machine_names[0]
+    for _ in range(FLAPS):
+        site.set("down", machine)
+        site.heal()
+        site.set("ready", machine)
+        site.heal()
+    assert site.store.load().machines[machine].state == 3
+    assert site.healer.counts.quarantined == 1
+
+
+def test_another_healer_goes_on_where_one_was_killed(site: Site) -> None:
+    site.place("t", "small", "small")
+    before = site.where()
+    site.set("down", *set(before.values()))
+    heir = Site(site.zone, site.store)
+    heir.heal()
+    assert heir.where().keys() == before.keys()
+    assert not set(before.values()) & set(heir.where().values())
+    heir.agent.close()
+
+
+def test_two_healers_do_not_heal_a_vm_twice(site: Site) -> None:
+    site.place("t", "small", "small", "small")
+    site.set("down", *set(site.where().values()))
+    other = Site(site.zone, site.store)
+    for _ in range(4):
+        for each in (site, other):
+            each.now += 2
+            each.healer.step()
+        for each in (site, other):
+            each.agent.step()
+    site.heal()
+    other.heal()
+    assert len(site.where()) == 3
+    assert site.healer.counts.healed + other.healer.counts.healed == 3
+    other.agent.close()
+
+
+def test_a_rack_of_forty_machines_is_one_event(tmp_path: Path) -> None:
+    """Some four hundred VMs find other machines; all is committed by a handful of transactions."""
+    zone = Zone.synthetic(400, seed=3)
+    site = Site(zone, open_store(str(tmp_path / "zone.db"), create=zone))
+    try:
+        wishes = [PlaceVMs(Request(f"t{i}", (VM("D2"),) * 5)) for i in range(560)]
+        site.do(*wishes)
+        racks = zone.machines["rack"]
+        held = [0] * len(zone.racks)
+        for machine in site.where().values():
+            held[racks[zone.machine(machine)]] += 1
+        rack = max(range(len(held)), key=lambda r: held[r])
+        failed = [name for name, r in zip(zone.machine_names, racks.tolist(), strict=True) if r == rack]
+        before = site.where()
+        lost = {vm for vm, machine in before.items() if machine in failed}
+        assert len(lost) > 100
+        site.set("down", *failed)
+        rounds = site.agent.counters.rounds
+        site.heal()
+        assert site.agent.counters.rounds - rounds < 20
+        after = site.where()
+        assert after.keys() == before.keys()
+        assert not set(after.values()) & set(failed)
+        assert {vm for vm in after if after[vm] != before[vm]} == lost
+    finally:
+        site.agent.close()
+        site.store.close()
