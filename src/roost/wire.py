@@ -298,6 +298,81 @@ class Clusters(Wire, frozen=True):
     items: Sequence[ClusterView]
 
 
+class ThresholdWish(Asked, frozen=True):
+    """How many empty machines a cluster keeps from each kind of request: it stops there. 0: it never stops for that."""
+
+    new: Annotated[Amount, Meta(description="Where new deployments stop; at least `scale_out`.")] = 0
+    scale_out: Annotated[Amount, Meta(description="Where scale-outs stop; at least `healing`.")] = 0
+    healing: Annotated[Amount, Meta(description="Where healing and moves stop.")] = 0
+
+
+class ThresholdView(Wire, frozen=True):
+    """What a cluster keeps and what it has."""
+
+    cluster: str
+    machines: int
+    empty: int  # ready machines without a VM of the highest band
+    new: int
+    scale_out: int
+    healing: int
+    source: str  # registry (set by an operator), zone (the zone file), or none
+    reached: Sequence[str]  # the kinds of requests that it takes no more
+
+
+class ThresholdList(Wire, frozen=True):
+    """The thresholds of all clusters."""
+
+    items: Sequence[ThresholdView]
+
+
+class ThresholdTargets(Asked, frozen=True):
+    """How often healing and scale-outs may fail for want of empty machines, and what history does not tell."""
+
+    healing: Annotated[
+        float, Meta(gt=0.0, lt=1.0, description="Share of the time in which more machines are down than are kept.")
+    ] = 0.001
+    scale_out: Annotated[
+        float, Meta(gt=0.0, lt=1.0, description="Share of the windows in which tenants grow by more than is kept.")
+    ] = 0.01
+    failures_per_day: (
+        Annotated[float, Meta(ge=1e-9, le=1e5, description="Of a machine; as often as was seen, if left out.")] | None
+    ) = None
+    repair_hours: (
+        Annotated[float, Meta(ge=1e-9, le=1e5, description="That it is down; as long as was seen, if left out.")] | None
+    ) = None
+    window_hours: Annotated[
+        float, Meta(ge=0.1, le=1e5, description="For which tenants can grow after new deployments have stopped.")
+    ] = 24.0
+    turn_space: Annotated[int, Meta(ge=0, le=1_000_000, description="Machines that are kept for moves.")] = 0
+
+
+class ComputedThresholds(Wire, frozen=True):
+    """Thresholds of a cluster that history asks for, and what they rest on."""
+
+    cluster: str
+    machines: int
+    new: int
+    scale_out: int
+    healing: int
+    for_healing: int  # machines that are kept for it
+    for_growth: int
+    failures: int  # of machines of this cluster
+    failures_per_day: float  # of a machine of this hardware
+    repair_hours: float
+    windows: int
+    most_growth: int  # machines that scale-outs would have filled, in the window with most of them
+
+
+class ThresholdPlan(Wire, frozen=True):
+    """What was computed, from what happened between two times."""
+
+    since: float
+    until: float
+    scale_outs: int
+    refused: int  # of these
+    items: Sequence[ComputedThresholds]
+
+
 class ResourceView(Wire, frozen=True):
     """A resource of the zone: amounts are given in parts of its unit."""
 
@@ -464,6 +539,7 @@ class DecisionView(Wire, frozen=True):
     waited_us: int
     decided_us: int
     avoided_conflict: bool
+    purpose: str  # of a request to place: new, scale_out or healing
     evictions: int = 0  # VMs of lower priority that gave way
     evicted: Sequence[EvictedVM] = ()  # those of them that you may see
 

@@ -29,13 +29,14 @@ from roost.store.contract import (
     SetQuarantine,
     StandingRecheck,
     Store,
+    Victim,
 )
 from roost.store.ledger import Ledger, MachineRow, replayed
 
 CATALOGUE = Catalogue(
     name="tiny",
     resources=(Resource("cores", "cores", 1), Resource("memory", "GiB", 1)),
-    bands=("regular", "spot"),
+    bands=("regular", "spot", "batch", "scrap"),
     generations=(Generation("old", (4, 8)), Generation("new", (6, 6), ("fast",))),
     vm_types=(
         VMType("small", "s", {"old": (1, 1), "new": (1, 1)}),
@@ -71,9 +72,9 @@ def machine(name: str, cluster: str = "c1", generation: str = "old", **fields: o
 MACHINES = (*(machine(f"m{i}") for i in range(1, 5)), *(machine(f"m{i}", "c2", "new") for i in range(5, 9)))
 
 
-def recheck_of(machines: Iterable[MachineSpec]) -> EngineRecheck:
+def recheck_of(machines: Iterable[MachineSpec], catalogue: Catalogue = CATALOGUE) -> EngineRecheck:
     """The re-checked validators of the default policy, as an agent has them that knows these machines."""
-    return EngineRecheck(zone_of(CATALOGUE, machines), RULES)
+    return EngineRecheck(zone_of(catalogue, machines), RULES)
 
 
 # ---------------------------------------------------------------------------------------------------------- proposals
@@ -97,6 +98,9 @@ def place(
     *,
     constraints: Constraints = UNCONSTRAINED,
     stamp: int = 0,
+    victims: Sequence[Victim] = (),
+    grace: float = 0.0,
+    requeued: bool = False,
     seen: Mapping[str, int] = NOTHING,
     record: Record | None = None,
     request: bytes | None = None,
@@ -110,8 +114,16 @@ def place(
         constraints=constraints,
         stamp=stamp,
         placed=where if isinstance(where, tuple) else placed(where, spec),
+        victims=tuple(victims),
+        grace=grace,
+        requeued=requeued,
         seen=seen,
     )
+
+
+def victim(tenant: str, vm: str, machine: str, spec: VM) -> Victim:
+    """A VM that is to give way."""
+    return Victim(tenant, Placed(vm, spec, machine))
 
 
 def release(
@@ -295,7 +307,7 @@ def is_sound(store: Store) -> None:
     assert list(late.check_invariants()) == []
     if not feed.reload:
         assert [number for number, _ in feed.after(0)] == list(range(1, late.revision + 1))
-        same(replayed(CATALOGUE, (entry for _, entry in feed.after(0))), late)
+        same(replayed(store.catalogue, (entry for _, entry in feed.after(0))), late)
     if not store.changes(early.revision).reload:
         same(followed(store, early), late)
 

@@ -52,6 +52,7 @@ class Promised:
 
     def restore(self) -> None:
         """What tries may have taken away is there again."""
+        httpx.delete(f"{self.url}/v1/thresholds/{self.real['cluster']}", headers=self.headers)
         body = {"tenant": "web", **WISH}
         made = httpx.post(f"{self.url}/v1/tenants", json=body, headers=self.headers)
         assert made.status_code in (201, 409), made.text

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from roost.engine.rule import Rule
 from roost.engine.ruleset import BoundRule, RuleSet
 from roost.model.request import VM, Constraints
+from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
 
 READY = 0
@@ -49,6 +50,7 @@ class Wish:
     constraints: Constraints = FREE
     remaining: int = 1  # VMs of the request still to place, this one included
     refused: frozenset[int] = frozenset()
+    purpose: Purpose = Purpose.NEW
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ class PlainAllocator:
     states: dict[int, int] = field(default_factory=dict)
     healths: dict[int, int] = field(default_factory=dict)
     quarantined: set[int] = field(default_factory=set)
+    thresholds: dict[int, Thresholds] = field(default_factory=dict)  # by cluster, where they differ from the zone's
     numbers: dict[str, int] = field(default_factory=dict)
     foresight: dict[str, Any] = field(default_factory=dict)
     _known_constants: dict[tuple[Any, str], tuple[Any, ...]] = field(default_factory=dict)
@@ -167,7 +170,7 @@ class PlainAllocator:
         """The band of a VM, 0 for the highest."""
         return self.zone.bands.index(vm.priority) if vm.priority else 0
 
-    def vm_row(self, vm: VM, tenant: str) -> SimpleNamespace:
+    def vm_row(self, vm: VM, tenant: str, purpose: Purpose = Purpose.NEW) -> SimpleNamespace:
         """A VM as rules read it."""
         zone = self.zone
         kind = zone.vm_type(vm.type)
@@ -187,6 +190,7 @@ class PlainAllocator:
             datacenter=_index(vm.datacenter, zone.datacenters),
             cluster=_index(vm.cluster, zone.cluster_names),
             generation=_index(vm.generation, [g.name for g in zone.generations]),
+            purpose=int(purpose),
         )
 
     def rows(self) -> Rows:
@@ -211,10 +215,17 @@ class PlainAllocator:
                 index=c,
                 quarantined=int(c in self.quarantined),
                 **self.foresight,
+                thresholds=self._thresholds(c),
             )
             for c, fixed in enumerate(self._fixed.clusters)
         ]
         return Rows(machines, racks, clusters)
+
+    def _thresholds(self, cluster: int) -> list[int]:
+        if (own := self.thresholds.get(cluster)) is not None:
+            return [own.new, own.scale_out, own.healing]
+        kept: list[int] = self.zone.clusters[cluster]["thresholds"].tolist()
+        return kept
 
     def _first(self, unit: str, index: int) -> int:
         return next(m for m, row in enumerate(self._fixed.machines) if getattr(row, unit) == index)
@@ -250,7 +261,7 @@ class PlainAllocator:
 
     def answer(self, wish: Wish, lots: Sequence[int], ignored: Sequence[str] = ()) -> Answer:
         """What should come of a wish now. `lots` says how ties between clusters fall; rules can be `ignored`."""
-        rules, rows, vm = self.rules, self.rows(), self.vm_row(wish.vm, wish.tenant)
+        rules, rows, vm = self.rules, self.rows(), self.vm_row(wish.vm, wish.tenant, wish.purpose)
         validators = [bound for bound in rules.validators if bound.rule.name not in ignored]
         cluster_failures = tuple(
             self._first_failure(rules.cluster_validators, cluster, vm) for cluster in rows.clusters

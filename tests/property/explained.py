@@ -14,6 +14,7 @@ from roost.engine.explain import CANDIDATES, Explanation, WhyNot
 from roost.engine.ruleset import BoundRule
 from roost.model.request import Constraints, Request
 from roost.model.rows import MachineState
+from roost.model.thresholds import Thresholds
 from tests.oracle.plain import Answer, Key
 from tests.property.world import World
 
@@ -56,8 +57,10 @@ def reason(world: World, bound: BoundRule, machine: SimpleNamespace, vm: SimpleN
         return bound.rule.reason
     detail = bound.rule.detail(machine, vm)
     words = {"insufficient {resource}": [r.name for r in world.zone.resources],
-             "machine {state}": [s.name.lower() for s in MachineState]}[bound.rule.reason]  # fmt: skip
-    return bound.rule.reason.format(resource=words[detail], state=words[detail])
+             "machine {state}": [s.name.lower() for s in MachineState],
+             "cluster keeps its empty machines from {purpose}": ["new deployments", "scale-outs", "healing"],
+             }[bound.rule.reason]  # fmt: skip
+    return bound.rule.reason.format(resource=words[detail], state=words[detail], purpose=words[detail])
 
 
 def first_difference(rules: Sequence[BoundRule], a: Key, b: Key) -> str | None:
@@ -122,6 +125,10 @@ def apply(remedy: Any, allocator: Allocator, request: Request) -> Request:
         for name in remedy.vms:
             assert allocator.zone.machine_names[allocator.vms[name].machine] == remedy.machine
             allocator.release(name)
+        return request
+    if remedy.kind == "threshold":
+        (cluster,) = (name for name in allocator.zone.cluster_names if f"cluster {name}, " in remedy.text)
+        allocator.set_thresholds(cluster, Thresholds())
         return request
     if remedy.kind == "pin":
         (pin,) = (p for p in ("datacenter", "cluster", "generation") if f"any {p}," in remedy.text)

@@ -12,11 +12,12 @@ import msgspec
 
 from roost.agent.agent import Agent, AgentSettings, Ticket
 from roost.agent.courier import Delivery, Group
-from roost.agent.operation import HealVMs, MoveVM, Operation, PlaceVMs, ReleaseVMs, SetCluster, SetMachine
+from roost.agent.operation import HealVMs, MoveVM, Operation, PlaceVMs, ReleaseVMs, SetCluster, SetEntry, SetMachine
 from roost.agent.past import recall
 from roost.engine.explain import Explanation
 from roost.model.inventory import catalogue_of
 from roost.model.request import HOLD, VM, Constraints, Request
+from roost.model.thresholds import KIND, Thresholds
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
@@ -67,9 +68,20 @@ class HeldCourier:
 class Company:
     """Agents that share a zone, and clients that never ask for the same tenant twice at once."""
 
-    def __init__(self, zone: Zone, seed: int, agents: int = 3, settings: AgentSettings | None = None) -> None:
+    def __init__(
+        self,
+        zone: Zone,
+        seed: int,
+        agents: int = 3,
+        settings: AgentSettings | None = None,
+        *,
+        policy: Policy | None = None,
+        types: Sequence[str] = TYPES,
+        bands: Sequence[str] = ("", "", "spot"),
+    ) -> None:
+        """`types` and `bands`: of the VMs that clients want."""
         self.draw = random.Random(seed)
-        self.zone, self.policy = zone, Policy.default()
+        self.zone, self.policy, self.types, self.bands = zone, policy or Policy.default(), types, bands
         self.store = open_store("memory:", create=zone)
         assert self.store.catalogue == catalogue_of(zone)
         self.couriers = [HeldCourier(self.store) for _ in range(agents)]
@@ -89,7 +101,7 @@ class Company:
         kind = draw.random()
         operation: Operation
         if kind < 0.65 or not self.tenants:
-            operation = PlaceVMs(self._request(number))
+            operation = PlaceVMs(self._request(number), healing=draw.random() < 0.1)
         elif kind < 0.8:
             operation = ReleaseVMs(draw.choice(self.tenants))
         elif kind < 0.86:
@@ -99,9 +111,17 @@ class Company:
         elif kind < 0.97:
             machine = draw.choice(self.zone.machine_names)
             operation = SetMachine(machine, draw.choice(STATES[:2] + STATES), health=draw.choice([100, 80, 40]))
-        else:
+        elif kind < 0.985:
             operation = SetCluster(draw.choice(self.zone.cluster_names), draw.random() < 0.3)
+        else:
+            operation = self._keep()
         self.tickets.append(self.agents[agent].submit(operation, f"key {number}"))
+
+    def _keep(self) -> SetEntry:
+        """Other thresholds of some cluster, or none of its own."""
+        cluster, kept = self.draw.choice(self.zone.cluster_names), sorted(self.draw.sample(range(5), 3))
+        value = msgspec.json.encode(Thresholds(new=kept[2], scale_out=kept[1], healing=kept[0])).decode()
+        return SetEntry(KIND, cluster, value if self.draw.random() < 0.7 else None)
 
     def _move(self, agent: int) -> MoveVM:
         """A step of some VM's move: one goes on that any agent was asked to begin, or another begins."""
@@ -132,8 +152,8 @@ class Company:
     def _request(self, number: int) -> Request:
         draw = self.draw
         size = draw.choice([1, 1, 2, 3, 5])
-        band, isolated = draw.choice(["", "", "spot"]), draw.random() < 0.15
-        vm = VM(draw.choice(TYPES), priority=band, isolated=isolated, requeue=draw.random() < 0.3)
+        band, isolated = draw.choice(self.bands), draw.random() < 0.15
+        vm = VM(draw.choice(self.types), priority=band, isolated=isolated, requeue=draw.random() < 0.3)
         if self.tenants and draw.random() < 0.25:  # scale out, perhaps while another agent does the same
             return Request(draw.choice(self.tenants), (vm,) * size)
         self.tenants.append(f"tenant {number}")
@@ -144,10 +164,11 @@ class Company:
         return Request(self.tenants[-1], (*named, *(vm,) * size), limits)
 
     def work(self, agent: int, explain: bool = False) -> None:
-        """One turn of an agent; what it has just decided last is explained on the spot."""
+        """One turn of an agent; what it has just decided is explained on the spot."""
+        number = self.agents[agent]._number
         self.agents[agent].step()
         latest = self.couriers[agent].out[-1] if explain and self.couriers[agent].out else None
-        if latest is None:
+        if latest is None or latest.round.number <= number:  # else its books may have changed since
             return
         sent = self.agents[agent]._rounds[latest.round.number]
         for position, ticket in enumerate(sent):

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from roost.model.request import VM, Constraints
+from roost.model.thresholds import Thresholds
 from roost.model.zone import Zone
 from tests.property.zones import ClusterPlan, Shape
 
@@ -80,3 +81,10 @@ def constraints(draw: st.DrawFn, fewest: int = 0) -> Constraints | None:
     if "max_fault_domains" in values and "min_fault_domains" in values:
         values["max_fault_domains"] = max(values["max_fault_domains"], values["min_fault_domains"])
     return Constraints(**values) if values else None
+
+
+def thresholds(machines: int) -> st.SearchStrategy[Thresholds]:
+    """None mostly, or some that a cluster of so many machines can have."""
+    kept = st.lists(st.integers(0, min(4, machines)), min_size=3, max_size=3).map(lambda n: sorted(n, reverse=True))
+    some = kept.map(lambda n: Thresholds(new=n[0], scale_out=n[1], healing=n[2]))
+    return st.one_of(st.just(Thresholds()), some)

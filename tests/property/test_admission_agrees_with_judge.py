@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from roost.agent.allocator import Allocator
 from roost.engine.admission import refusal
 from roost.model.request import VM, Constraints, Request
+from roost.model.thresholds import Thresholds
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from tests.property.effort import examples
@@ -36,6 +37,7 @@ def crowded(draw: random.Random) -> Allocator:
         allocator.set_machine_state(name, draw.choice(["down", "draining", "quarantined"]))
         allocator.set_machine_health(draw.choice(ZONE.machine_names), draw.randrange(100))
     allocator.quarantine_cluster(draw.choice(ZONE.cluster_names))
+    allocator.set_thresholds(draw.choice(ZONE.cluster_names), Thresholds(new=9, scale_out=5))
     return allocator
 
 

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from roost.agent.agent import AgentSettings
 from roost.model.rows import MachineState
 from roost.model.zone import Zone
+from tests.property import cramped
 from tests.property.effort import examples
 from tests.property.interleaved import Company, replayed
 
 ZONE = Zone.synthetic(100, seed=1)
+TYPES = tuple(cramped.SIZES)
 ACTIONS = st.lists(
     st.tuples(st.sampled_from(["ask"] * 6 + ["work", "explain", "commit", "look"]), st.integers(0, 2)),
     min_size=40,
@@ -72,6 +74,28 @@ def test_in_a_crowd_vms_do_give_way() -> None:
         assert company.check_explanations()
         evicted += company.check_evictions()
     assert evicted > 20
+
+
+@settings(max_examples=examples(50))
+@given(
+    seed=st.integers(0, 2**32),
+    asking=st.sampled_from([1, 2, 4]),
+    pipeline=st.integers(1, 3),
+    group=st.sampled_from([1, 2, 8]),
+    strict=st.booleans(),
+)
+def test_agents_agree_with_the_store_where_four_bands_fight_for_three_machines(
+    seed: int, asking: int, pipeline: int, group: int, strict: bool
+) -> None:
+    """Nearly everything that is placed makes something else give way, which soon comes back under the same name."""
+    how = AgentSettings(pipeline=1 if strict else pipeline, group=group, strict=strict)
+    company = Company(cramped.ZONE, seed, settings=how, policy=cramped.POLICY, types=TYPES, bands=cramped.BANDS)
+    draw = random.Random(seed)
+    kinds = ["ask"] * asking + ["work", "explain", "commit", "look"]
+    replayed([(draw.choice(kinds), draw.randrange(3)) for _ in range(draw.randint(50, 250))], company)
+    company.finish()
+    company.check()
+    company.check_explanations()
 
 
 @settings(max_examples=examples(10))

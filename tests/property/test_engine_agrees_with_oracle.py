@@ -16,9 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from roost.engine.selection import CacheLimits
 from roost.model.request import VM, Request
 from roost.model.rows import MachineState
+from roost.model.thresholds import Purpose
 from tests.oracle.plain import Wish
 from tests.property.effort import examples
-from tests.property.requests import constraints, gangs, layouts, often, rarely, vms
+from tests.property.requests import constraints, gangs, layouts, often, rarely, thresholds, vms
 from tests.property.world import SMALL, World
 from tests.property.zones import COLUMNS, MIDDLE, SINGLE, STANDARD, TINY, Shape, build, policy
 
@@ -70,6 +71,13 @@ class History(RuleBasedStateMachine):
         gang = data.draw(gangs(self.one, most=3))
         self.world.allocate(Request(names[which % len(names)], gang))
 
+    @precondition(lambda self: self.world.allocator.tenants)
+    @rule(data=st.data(), which=any_index)
+    def heal(self, data: st.DataObject, which: int) -> None:
+        """VMs of a tenant that lost their machine want another one."""
+        names = sorted(self.world.allocator.tenants)
+        self.world.allocate(Request(names[which % len(names)], (data.draw(self.one),)), healing=True)
+
     @precondition(lambda self: self.world.allocator.vms)
     @rule(which=any_index)
     def release(self, which: int) -> None:
@@ -87,17 +95,22 @@ class History(RuleBasedStateMachine):
 
     @rule(data=st.data(), which=any_index)
     def operate(self, data: st.DataObject, which: int) -> None:
-        """An operator drains, loses or regains a machine; learns of its health; closes a cluster or opens it."""
+        """An operator drains, loses or regains a machine; learns of its health; closes a cluster; keeps it emptier."""
         machine = which % len(self.world.zone.machines)
-        what = data.draw(st.sampled_from(("state", "ready", "health", "quarantine")))
+        cluster = which % len(self.world.zone.clusters)
+        what = data.draw(st.sampled_from(("state", "ready", "health", "quarantine", "thresholds")))
         if what == "state":
             self.world.set_state(machine, data.draw(st.sampled_from(MachineState)))
         elif what == "ready":
             self.world.set_state(machine, MachineState.READY)
         elif what == "health":
             self.world.set_health(machine, data.draw(st.sampled_from((0, 29, 30, 59, 60, 99, 100))))
+        elif what == "thresholds":
+            self.world.set_thresholds(
+                cluster, data.draw(thresholds(int(self.world.zone.clusters["machines"][cluster])))
+            )
         else:
-            self.world.quarantine(which % len(self.world.zone.clusters), data.draw(rarely))
+            self.world.quarantine(cluster, data.draw(rarely))
 
     @rule(steps=st.integers(0, 4), seconds=st.sampled_from((0.0, 0.0, 1.0, 4.0, 60.0, 101.0)))
     def idle(self, steps: int, seconds: float) -> None:
@@ -132,7 +145,8 @@ class History(RuleBasedStateMachine):
         wish = Wish(vm, "nobody")
         if tenants and which % 2:
             name = sorted(tenants)[which % len(tenants)]
-            wish = Wish(vm, name, tenants[name].constraints, 1 + which % 3)
+            purpose = Purpose(which % len(Purpose))
+            wish = Wish(vm, name, tenants[name].constraints, 1 + which % 3, purpose=purpose)
         self.world.draw_top(wish, top)
 
     @precondition(lambda self: len(self.policies) > 1)

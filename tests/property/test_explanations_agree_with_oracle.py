@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import msgspec
@@ -15,10 +17,11 @@ from roost.engine.explain import Explanation, WhyNot
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
+from roost.model.thresholds import Thresholds
 from tests.oracle.plain import PlainAllocator, Wish
 from tests.property.effort import examples
 from tests.property.explained import apply, check_explanation, check_why_not, without
-from tests.property.requests import constraints, gangs, layouts, rarely, vms
+from tests.property.requests import constraints, gangs, layouts, rarely, thresholds, vms
 from tests.property.world import Checked, World
 from tests.property.zones import COLUMNS, MIDDLE, STANDARD, TINY, Shape, build, policy
 
@@ -39,7 +42,7 @@ def used_world(data: st.DataObject, shape: Shape, rules: str, steps: int = 12) -
     world = World(zone, policy(rules), data.draw(st.integers(0, 3)))
     for step in range(data.draw(st.integers(0, steps))):
         happens: str = data.draw(
-            st.sampled_from(("request", "request", "request", "release", "state", "health", "close"))
+            st.sampled_from(("request", "request", "request", "release", "state", "health", "close", "keep"))
         )
         which = data.draw(st.integers(0, 99))
         if happens == "request":
@@ -53,7 +56,14 @@ def used_world(data: st.DataObject, shape: Shape, rules: str, steps: int = 12) -
             world.set_health(which % len(zone.machines), data.draw(st.sampled_from((0, 29, 50, 100))))
         elif happens == "close":
             world.quarantine(which % len(zone.clusters), which % 3 == 0)
+        elif happens == "keep":
+            keep(data, world, which % len(zone.clusters))
     return world
+
+
+def keep(data: st.DataObject, world: World, cluster: int) -> None:
+    """An operator has a cluster keep some empty machines."""
+    world.set_thresholds(cluster, data.draw(thresholds(int(world.zone.clusters["machines"][cluster]))))
 
 
 def any_request(data: st.DataObject, world: World, shape: Shape, tenant: str) -> Request:
@@ -142,6 +152,7 @@ def test_a_decision_explained_later_is_explained_as_it_would_have_been_at_once(
             world.set_health(which % len(world.zone.machines), which)
         if which % 4 == 3:
             world.quarantine(which % len(world.zone.clusters), which % 2 == 0)
+            keep(data, world, which % len(world.zone.clusters))
     for decision, at_once, lost_at_once in made:
         assert without_remedies(decision.explanation) == at_once
         assert losers(decision, world) == lost_at_once
@@ -167,8 +178,13 @@ def empty_zone_has_a_place(world: World, request: Request, vm: int) -> bool:
 def check_failure(world: World, request: Request, checked: Checked) -> None:
     """The one word for a refusal is true of it."""
     found, (vm, at) = checked.decision.explanation, explained_vm(checked)
-    answer = checked.final.answers[at]
-    if any(bound is not None and bound.rule.kind == "tenant" for bound in answer.failures):
+    with lifted(world, request, checked):
+        trial = checked.decision.trial
+        wish = Wish(request.vms[vm], request.tenant, checked.decision.constraints, len(trial.order) - at)
+        answer = world.answer(replace(wish, refused=checked.final.refused, purpose=checked.decision.purpose))
+    if answer.valid:
+        assert found.failure == "threshold"
+    elif any(bound is not None and bound.rule.kind == "tenant" for bound in answer.failures):
         assert found.failure == "tenant_constraint"
     elif not empty_zone_has_a_place(world, request, vm):
         assert found.failure == "mistake"
@@ -176,15 +192,24 @@ def check_failure(world: World, request: Request, checked: Checked) -> None:
         assert found.failure == ("fragmented" if fits_in_sum(world, request, vm, checked) else "no_capacity")
 
 
-def fits_in_sum(world: World, request: Request, vm: int, checked: Checked) -> bool:
-    """Whether the machines that lack nothing but room have enough of each resource together."""
-    trial = checked.decision.trial
+@contextmanager
+def lifted(world: World, request: Request, checked: Checked) -> Iterator[None]:
+    """When it was the turn of the VM that found no machine, but no cluster keeps empty machines."""
+    trial, kept = checked.decision.trial, world.oracle.thresholds
+    world.oracle.thresholds = dict.fromkeys(range(len(world.zone.clusters)), Thresholds())
     for i, machine in zip(trial.order, trial.machines, strict=False):
         world.oracle.place(f"earlier {i}", request.vms[i], request.tenant, machine)
-    wish = Wish(request.vms[vm], request.tenant)
-    answer = world.oracle.answer(wish, range(len(world.zone.clusters)), ignored=("has_room",))
+    yield
     for i, _ in zip(trial.order, trial.machines, strict=False):
         world.oracle.remove(f"earlier {i}")
+    world.oracle.thresholds = kept
+
+
+def fits_in_sum(world: World, request: Request, vm: int, checked: Checked) -> bool:
+    """Whether the machines that lack nothing but room have enough of each resource together."""
+    wish = Wish(request.vms[vm], request.tenant)
+    with lifted(world, request, checked):
+        answer = world.oracle.answer(wish, range(len(world.zone.clusters)), ignored=("has_room",))
     rows = [answer.rows.machines[m] for m in answer.valid]
     return bool(rows) and all(
         sum(row.free[answer.vm.priority][r] for row in rows) >= max(answer.vm.demand[row.generation][r] for row in rows)
@@ -234,7 +259,7 @@ def test_a_constraint_or_pin_that_alone_keeps_one_vm_out_is_always_among_the_rem
         decision = world.allocate(request).decision
         if decision.ok:
             continue
-        wish = Wish(request.vms[0], request.tenant, decision.constraints)
+        wish = Wish(request.vms[0], request.tenant, decision.constraints, purpose=decision.purpose)
         expected = {
             f"drop the constraint {name} = {value}"
             for name, value in decision.constraints.named.items()
@@ -245,4 +270,16 @@ def test_a_constraint_or_pin_that_alone_keeps_one_vm_out_is_always_among_the_rem
             if getattr(wish.vm, pin)
             and world.answer(replace(wish, vm=msgspec.structs.replace(wish.vm, **{pin: ""}))).valid
         }
-        assert {str(r) for r in decision.explanation.remedies if r.kind != "free"} == expected
+        found = decision.explanation.remedies
+        assert {str(r) for r in found if r.kind in ("constraint", "pin")} == expected
+        lifts = [c for c in range(len(world.zone.clusters)) if fits_without_threshold(world, wish, c)]
+        assert any(r.kind == "threshold" for r in found) == bool(lifts)
+
+
+def fits_without_threshold(world: World, wish: Wish, cluster: int) -> bool:
+    """Whether the one cluster's thresholds are what keeps a VM out."""
+    kept = world.oracle.thresholds
+    world.oracle.thresholds = kept | {cluster: Thresholds()}
+    fits = bool(world.answer(wish).valid)
+    world.oracle.thresholds = kept
+    return fits

@@ -19,6 +19,7 @@ from roost.engine.selection import Assignment, CacheLimits
 from roost.engine.shape import Shape
 from roost.model.request import Constraints, Request
 from roost.model.rows import MachineState
+from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from tests.oracle.plain import FREE, JOURNAL, Answer, PlainAllocator, Wish
@@ -99,19 +100,22 @@ class World:
 
     # -------------------------------------------------------------------------------------------- placing
 
-    def allocate(self, request: Request) -> Checked:
+    def allocate(self, request: Request, *, healing: bool = False) -> Checked:
         """Place a request, and check every choice on the way, what stays, and that the twin does the same."""
+        said = Purpose.HEALING if healing else None
         known = self.allocator.tenants.get(request.tenant)
         constraints = known.constraints if known else (request.constraints or FREE)
         before = self.rows()
         self._assigned.clear()
-        decision = self.allocator.allocate(request)
-        self.history.append(lambda allocator: allocator.allocate(request))
+        decision = self.allocator.allocate(request, purpose=said)
+        self.history.append(lambda allocator: allocator.allocate(request, purpose=said))
+        grows = bool(self.oracle.homes(request.tenant))
+        assert decision.purpose == (said or (Purpose.SCALE_OUT if grows else Purpose.NEW))
         attempts = self._check_attempts(request, constraints, decision)
         checked = Checked(decision, attempts)
         assert decision.constraints == constraints
         assert decision.trial.machines == checked.final.machines
-        same = self.twin.allocate(request)
+        same = self.twin.allocate(request, purpose=said)
         assert (decision.ok, decision.placements, decision.trial.machines, names_of(decision.victims)) == (
             same.ok,
             same.placements,
@@ -160,7 +164,7 @@ class World:
         assert sorted(order) == list(range(len(request.vms)))
         assigned, attempts, refused = list(self._assigned), [], frozenset[int]()
         while True:
-            attempt = self._check_attempt(request, constraints, order, assigned, refused)
+            attempt = self._check_attempt(request, constraints, decision, assigned, refused)
             attempts.append(attempt)
             del assigned[: min(len(order), len(attempt.machines) + 1)]
             whole = len(attempt.machines) == len(order)
@@ -175,13 +179,14 @@ class World:
         self,
         request: Request,
         constraints: Constraints,
-        order: Sequence[int],
+        decision: Decision,
         assigned: Sequence[Assignment],
         refused: frozenset[int],
     ) -> Attempt:
-        answers, machines = [], []
+        answers, machines, order = [], [], decision.trial.order
         for at, i in enumerate(order):
-            wish = Wish(request.vms[i], request.tenant, constraints, len(order) - at, refused)
+            remaining, purpose = len(order) - at, decision.purpose
+            wish = Wish(request.vms[i], request.tenant, constraints, remaining, refused, purpose)
             answer = self.answer(wish)
             answers.append(answer)
             self._check_choice(answer, assigned[at], constraints)
@@ -207,7 +212,7 @@ class World:
 
     def answer(self, wish: Wish) -> Answer:
         """The oracle's answer; ties between clusters fall as the engine says they do."""
-        shape = self.allocator.shapes.of(wish.vm, 0)
+        shape = self.allocator.shapes.of(wish.vm, 0, purpose=wish.purpose)
         return self.oracle.answer(wish, self.allocator.engine.cluster_lots(shape).tolist())
 
     def unit(self, machine: int, domain: str) -> int:
@@ -236,6 +241,11 @@ class World:
         self.both(lambda a: a.quarantine_cluster(self.zone.cluster_names[cluster], quarantined))
         (self.oracle.quarantined.add if quarantined else self.oracle.quarantined.discard)(cluster)
 
+    def set_thresholds(self, cluster: int, thresholds: Thresholds) -> None:
+        """An operator has a cluster keep other numbers of empty machines."""
+        self.both(lambda a: a.set_thresholds(self.zone.cluster_names[cluster], thresholds))
+        self.oracle.thresholds[cluster] = thresholds
+
     def switch_policy(self, policy: Policy) -> None:
         """Decide by other rules from now on."""
         self.both(lambda a: a.switch_policy(policy))
@@ -249,7 +259,7 @@ class World:
 
         def draw(allocator: Allocator) -> Assignment:
             engine = allocator.engine
-            shape = allocator.shape(wish.vm, wish.tenant)
+            shape = allocator.shape(wish.vm, wish.tenant, purpose=wish.purpose)
             engine.desk.open(wish.constraints, homes, wish.remaining)
             assigned = engine.assign(shape, top)
             engine.desk.close()

@@ -116,7 +116,7 @@ def build(shape: Shape, plans: tuple[ClusterPlan, ...], wear: int | None = None)
     return zone
 
 
-CLUSTER_VALIDATORS = "[not_quarantined, type_supported, in_datacenter, in_cluster, in_generation]"
+CLUSTER_VALIDATORS = "[not_quarantined, type_supported, in_datacenter, in_cluster, in_generation, keeps_empty_machines]"
 VALIDATORS = "is_ready, healthy_enough, has_features, has_room, respects_isolation, respects_anti_colocation"
 TENANTS = """[max_per_machine, max_per_rack, min_fault_domains, max_fault_domains, fault_domain_skew,
   min_update_domains, update_domain_skew, colocate_rack, colocate_cluster, colocate_datacenter]"""

@@ -30,6 +30,8 @@ from roost.wire import (
     Problem,
     TenantLine,
     TenantPage,
+    ThresholdTargets,
+    ThresholdWish,
     VMView,
 )
 
@@ -132,6 +134,10 @@ EVERY: list[Call[Any]] = [
     calls.get_cluster("c"),
     calls.change_cluster("c", quarantined=True),
     calls.remove_cluster("c"),
+    calls.list_thresholds(),
+    calls.set_thresholds("c", ThresholdWish(new=1)),
+    calls.clear_thresholds("c"),
+    calls.compute_thresholds(ThresholdTargets()),
     calls.get_zone(),
     calls.capacity(),
     calls.explain("web", [D2]),
@@ -203,7 +209,8 @@ def test_writes_carry_a_key_and_reads_none() -> None:
         if call.method == "GET":
             assert call.key is None
         elif call.key is None:
-            assert call.path in ("/v1/batch", "/v1/explain", "/v1/why-not", "/v1/policies/validate", "/v1/tokens")
+            asked = ("/v1/explain", "/v1/why-not", "/v1/policies/validate", "/v1/thresholds/compute")
+            assert call.path in ("/v1/batch", "/v1/tokens", *asked)
 
 
 def test_a_request_says_all_there_is_to_say() -> None:

@@ -149,6 +149,19 @@ def test_a_request_never_evicts_its_own_vms() -> None:
     assert not full.ok
 
 
+@pytest.mark.parametrize("top", [-100, 100], ids=["favourites", "draws"])
+def test_nobody_gives_way_only_because_somebody_avoids_conflicts(top: int) -> None:
+    for seed in range(10):
+        where = Allocator(zone(machines=4), Policy.parse(PLAIN), seed)
+        place(where, "batch", "eight", "iron", 3)
+        decision = where.allocate(Request("shop", (VM("eight", priority="gold"),)), top)
+        assert decision.victims == ()
+        decision = where.allocate(Request("shop", (VM("eight", priority="gold"),)), top)
+        assert (len(decision.victims), decision.trial.top) == (1, top)
+        where.check_invariants()
+        assert str(decision.explanation)
+
+
 def test_a_policy_may_spare_everybody() -> None:
     spared = Allocator(zone(), Policy.parse(PLAIN.replace("has_room,", "has_room, evicts_nobody,")))
     place(spared, "batch", "eight", "iron")

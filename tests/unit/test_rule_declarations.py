@@ -96,3 +96,11 @@ def test_a_tenant_rule_takes_the_tenant_alone() -> None:
     rule = rule_of(few)
     assert rule is not None
     assert rule.domain == "rack"
+
+
+def test_a_rule_that_is_checked_again_at_commit_may_not_ask_what_a_request_is_for() -> None:
+    with pytest.raises(InvalidInput, match="a commit does not know the purpose of a request"):
+
+        @validator(reason="no", traits=("purpose",), recheck=True)
+        def forgetful(machine: Any, vm: Any) -> bool:
+            return bool(vm.purpose == 0)

@@ -195,6 +195,13 @@ def test_spaces_empty_lines_quotes_and_a_byte_order_mark_do_not_matter_in_a_list
     assert same_rows(plain, load(tmp_path, ZONE, untidy))
 
 
+def test_clusters_keep_their_own_thresholds_or_else_those_of_the_zone(tmp_path: Path) -> None:
+    own = changed(ZONE, "    racks: 2", "    racks: 2\n    thresholds: {new: 5, scale_out: 2, healing: 1}")
+    zone = load(tmp_path, changed(own, "name: test", "name: test\nthresholds: {new: 1}"), LIST)
+    assert zone.clusters["thresholds"].tolist() == [[5, 2, 1], [1, 0, 0], [1, 0, 0], [1, 0, 0]]
+    assert not load(tmp_path, ZONE).clusters["thresholds"].any()
+
+
 def test_the_same_clusters_described_and_listed_are_the_same_zone(tmp_path: Path) -> None:
     described = load(tmp_path)
     listed = load(tmp_path, ZONE[: ZONE.index("clusters:")], as_csv(described))
@@ -380,6 +387,17 @@ ZONE_MISTAKES = [
         r"clusters\[0\].rows: .*the fields here are name, generation, racks",
     ),
     ("    racks: 2", "    racks: 2\n    update_domains: 0", 17, "update_domains: Expected `int` >= 1"),
+    (
+        "    racks: 2",
+        "    racks: 2\n    thresholds: {new: 2, scale_out: 3}",
+        17,
+        r"clusters\[0\].thresholds.new: is 2, below scale_out, which is 3; new deployments stop first: .* 3",
+    ),
+    ("    racks: 2", "    racks: 2\n    thresholds: {news: 2}", 17, "thresholds.news: no threshold .*did you mean new"),
+    ("    racks: 2", "    racks: 2\n    thresholds: {new: two}", 17, "thresholds.new: is 'two'; use a whole number"),
+    ("    racks: 2", "    racks: 2\n    thresholds: {new: -2}", 17, "thresholds.new: is -2; use a whole number"),
+    ("    racks: 2", "    racks: 2\n    thresholds: {new: 7}", 17, "new: is 7, and cluster c1 has 6 .*at most 6"),
+    ("name: test", "name: test\nthresholds: {new: 5}", 2, "thresholds.new: is 5, and cluster c2 has 4 .*at most 4"),
     ("    racks: 2", "    racks: 2\n    excludes: [smal]", 17, r"excludes\[0\]: no VM type .*did you mean small"),
     (ZONE[ZONE.index("clusters:") :], "", 1, "describes no machines; give it `clusters`, or a list of `machines`"),
     (ZONE[ZONE.index("vm_types:") : ZONE.index("clusters:")], "vm_types: {}\n", 5, "vm_types: is empty"),

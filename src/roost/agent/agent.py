@@ -44,6 +44,7 @@ from roost.agent.operation import (
     Status,
 )
 from roost.agent.replica import Replica, RoundAhead
+from roost.agent.thresholds import check_entry
 from roost.engine.explain import Explanation
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
@@ -52,6 +53,8 @@ from roost.model.change import Placed
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
 from roost.model.request import HOLD, Placement, Request
 from roost.model.rows import MachineState
+from roost.model.thresholds import KIND as THRESHOLD
+from roost.model.thresholds import PURPOSES, Purpose
 from roost.model.zone import MOST_FEATURES
 from roost.store import contract as store
 from roost.store.contract import (
@@ -281,7 +284,7 @@ class Agent:
 
     def explain(self, request: Request, vm: int | None = None) -> Explanation:
         """Why a request would be placed as it would be now, who would give way to it, or why it finds no room."""
-        return self.allocator.explain(request, vm, self._now(), self.replica.unclear)
+        return self.allocator.explain(request, vm, at=self._now(), fixed=self.replica.unclear)
 
     def make_recheck(self) -> Recheck:
         """The validators to re-check at a commit. One of these serves one thread at a time."""
@@ -437,6 +440,8 @@ class Agent:
                 machine=operation.machine, condition=_condition(operation), version=version, **common
             )
         if isinstance(operation, SetEntry):
+            if operation.kind == THRESHOLD and operation.value is not None:
+                check_entry(self.replica.allocator.zone, operation.name, operation.value)
             return store.Register(
                 kind=operation.kind, name=operation.name, value=operation.value, guarded=operation.new, **common
             )
@@ -456,7 +461,8 @@ class Agent:
             raise UnknownName("tenant", "tenant with VMs", request.tenant, replica.allocator.tenants)
         if operation.generation is not None:
             _check_generation(f"tenant {request.tenant}", operation.generation, stamp)
-        return self._propose(ticket, request, round_, position, stamp, top)
+        purpose = Purpose.HEALING if operation.healing else None
+        return self._propose(ticket, request, round_, position, stamp, top, purpose)
 
     def _heal(self, ticket: Ticket, operation: HealVMs, round_: int, position: int) -> Proposal:
         """VMs that are still on machines that are not ready are placed again; if all are well, that is said."""
@@ -465,7 +471,8 @@ class Agent:
         wishes = tuple([msgspec.structs.replace(vm.vm, name=vm.name) for vm in lost])
         stamp = allocator.tenants[operation.tenant].stamp
         top = self.avoidance.draw()
-        return self._propose(ticket, Request(operation.tenant, wishes), round_, position, stamp, top, (*lost, *held))
+        request, leaving = Request(operation.tenant, wishes), (*lost, *held)
+        return self._propose(ticket, request, round_, position, stamp, top, Purpose.HEALING, leaving)
 
     def _propose(
         self,
@@ -475,13 +482,16 @@ class Agent:
         position: int,
         stamp: int,
         top: int,
+        purpose: Purpose | None,
         leaving: Sequence[RunningVM] = (),
     ) -> Proposal:
         """Decide where VMs are to run; the proposal, or that it is declined."""
         replica, at = self.replica, self._now()
-        decision = ticket.decision = replica.place(request, round_, position, top, at, leaving)
+        decision = ticket.decision = replica.place(request, round_, position, top, at, purpose, leaving)
         ticket.decided = self._clock()
-        if self.shadow is not None and top == 1 and not ticket.dry:  # what avoids conflicts is no policy's choice
+        if (
+            self.shadow is not None and decision.trial.top == 1 and not ticket.dry
+        ):  # what avoids conflicts is no policy's choice
             self.shadow.look(decision)
         arm = replica.allocator.arm_of(request.tenant)
         trial, names = decision.trial, replica.allocator.zone.machine_names
@@ -505,7 +515,8 @@ class Agent:
             refused=trial.refused,
             victims=replica.victims(round_, position) if decision.victims else (),
             lots=int(arm.engine.rng[0]),
-            avoiding=top != 1,
+            avoiding=trial.top != 1,
+            purpose=PURPOSES[decision.purpose],
         )
         if not decision.ok:
             return store.Decline(key=ticket.key, request=ticket.request, record=record)
@@ -597,9 +608,7 @@ class Agent:
         zone = self.replica.allocator.zone
         if operation.machines:
             raise InvalidInput("remove_machines", "names machines and a cluster", "name one or the other")
-        if operation.cluster not in zone.cluster_names:
-            raise UnknownName("cluster", "cluster", operation.cluster, zone.cluster_names)
-        row = zone.clusters[zone.cluster_names.index(operation.cluster)]
+        row = zone.clusters[zone.cluster(operation.cluster)]
         return zone.machine_names[int(row["first"]) : int(row["first"] + row["machines"])]
 
     # -------------------------------------------------------------------------------------------- taking in

@@ -28,6 +28,7 @@ from roost.engine.view import View
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request, hold_of
 from roost.model.rows import MachineState
+from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
 from roost.store.contract import OCCUPIED
 
@@ -111,7 +112,9 @@ class Allocator:
     ) -> None:
         self.zone, self._limits, self._clock, self._seed = zone, limits, clock, seed
         self.vms: dict[str, RunningVM] = {}
-        self._lower: dict[int, dict[str, RunningVM]] = {}  # by machine: VMs below the highest band, by name
+        # By machine: VMs below the highest band, by tenant and name. For a while two tenants may have the same name.
+        self._lower: dict[int, dict[tuple[str, str], RunningVM]] = {}
+        self.leaving: dict[str, RunningVM] = {}  # VMs in the books that are off their machines' rows: they give way
         self.tenants: dict[str, Tenant] = {}
         self.numbers = TenantNumbers()
         main = policy.main if isinstance(policy, PolicySplit) else policy
@@ -159,13 +162,14 @@ class Allocator:
 
     # ------------------------------------------------------------------------------------------- placing
 
-    def allocate(self, request: Request, top: int = 1, at: float = 0.0) -> Decision:
+    def allocate(self, request: Request, top: int = 1, at: float = 0.0, purpose: Purpose | None = None) -> Decision:
         """Place all VMs of a request, or none. A request that makes no sense raises; one that does not fit does not.
 
         `top` > 1 draws each machine among that many of the best, not among the very best only; `at`: what time it is,
-        in seconds since 1970. VMs of lower priority that have to give way are released.
+        in seconds since 1970. VMs of lower priority that have to give way are released. `purpose`: unless it is said,
+        VMs of a tenant that has some are a scale-out, and others a new deployment.
         """
-        decision = self.decide(request, top, at)
+        decision = self.decide(request, top, at, purpose=purpose)
         for victim in decision.victims:
             self.strike(victim)
         return decision
@@ -177,6 +181,7 @@ class Allocator:
         at: float = 0.0,
         fixed: Callable[[RunningVM], bool] = never,
         leaving: Sequence[RunningVM] = (),
+        purpose: Purpose | None = None,
     ) -> Decision:
         """The same, but those that give way stay in the books: they are only taken off their machines' rows.
 
@@ -189,32 +194,61 @@ class Allocator:
             self.numbers.keep(self.tenants, set(self.view.machines["owner"].tolist()))
         before = self.view.revision
         arm = self.arm_of(request.tenant)
-        shapes = self.shapes_of(request, arm)
-        order = placing_order(self.zone, shapes)
+        shapes = self.shapes_of(request, arm, _purpose(tenant, purpose))
         for each in leaving:
             self.view.remove(each.machine, each.shape)
-        trial = place_gang(arm.engine, shapes, order, tenant.constraints, self._homes(tenant, leaving), top)
+        homes = self._homes(tenant, leaving)
+        trial, overfilled = self._try(shapes, arm, tenant.constraints, homes, self.view.revision, top)
         if trial.failed_vm is not None:
             if leaving:
                 self.view.rewind(before)
             return self._decision(request, tenant, trial, (), before, arm)
         since = {each.name: each.since for each in leaving}
-        victims = self._make_way(trial, before, arm, at, fixed) if self.view.overfilled() else ()
+        victims = self._make_way(trial, before, arm, at, fixed) if overfilled else ()
         self.tenants.setdefault(request.tenant, tenant)
         tenant.created = numbers
         vms, books, own, machine_names = request.vms, self.vms, tenant.vms, self.zone.machine_names
         by_vm: list[Placement | None] = [None] * len(names)
         for i, machine in zip(trial.order, trial.machines, strict=True):
-            vm, name = vms[i], names[i]
+            vm, name, shape = vms[i], names[i], trial.shapes[i]
             if vm.isolated:
                 self.numbers.give(request.tenant)
             running = books[name] = own[name] = RunningVM(
-                name, vm, request.tenant, machine, shapes[i], since.get(name, at) if since else at
+                name, vm, request.tenant, machine, shape, since.get(name, at) if since else at
             )
-            if shapes[i].traits["priority"]:
+            if shape.traits["priority"]:
                 self._note_lower(running)
             by_vm[i] = Placement(name, vm.type, machine_names[machine])
         return self._decision(request, tenant, trial, tuple(by_vm), before, arm, victims)  # type: ignore[arg-type]
+
+    def _try(
+        self,
+        shapes: tuple[Shape, ...],
+        arm: Arm,
+        constraints: Constraints,
+        homes: tuple[int, ...],
+        before: int,
+        top: int,
+    ) -> tuple[Trial, bool]:
+        """Put VMs on machines; says also whether others have to give way. Not only because it avoids conflicts: if
+        nobody has to give way to the very best choice, that is taken.
+        """
+        view, order = self.view, placing_order(self.zone, shapes)
+        view.overfilled()  # by what was tried and undone
+        trial = place_gang(arm.engine, shapes, order, constraints, homes, top)
+        if trial.failed_vm is not None or not view.overfilled():
+            return trial, False
+        if top == 1:
+            return trial, True
+        view.rewind(before)
+        best = place_gang(arm.engine, shapes, order, constraints, homes)
+        if best.failed_vm is None:
+            if not view.overfilled():
+                return best, False
+            view.rewind(before)
+        for i, machine in zip(trial.order, trial.machines, strict=True):
+            view.place(machine, shapes[i])
+        return trial, True
 
     def _make_way(
         self, trial: Trial, before: int, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
@@ -244,9 +278,9 @@ class Allocator:
         return self._lower.get(machine, {}).values()
 
     def _note_lower(self, running: RunningVM) -> None:
-        self._lower.setdefault(running.machine, {})[running.name] = running
+        self._lower.setdefault(running.machine, {})[running.tenant, running.name] = running
 
-    def shapes_of(self, request: Request, arm: Arm) -> tuple[Shape, ...]:
+    def shapes_of(self, request: Request, arm: Arm, purpose: Purpose) -> tuple[Shape, ...]:
         """What each VM of a request asks for; mostly they are one and the same VM."""
         found: list[Shape] = []
         last: VM | None = None
@@ -255,7 +289,7 @@ class Allocator:
                 found.append(found[-1])
                 continue
             number = self.numbers.peek(request.tenant) if vm.isolated else 0
-            found.append(arm.shapes.of(vm, number, f"request.vms[{i}]"))
+            found.append(arm.shapes.of(vm, number, f"request.vms[{i}]", purpose))
             last = vm
         return tuple(found)
 
@@ -266,9 +300,9 @@ class Allocator:
         arm = self.arm_of(request.tenant)
         return self._decision(request, self._tenant_of(request), trial, placements, self.view.revision, arm, victims)
 
-    def shape(self, vm: VM, tenant: str, where: str = "vm") -> Shape:
+    def shape(self, vm: VM, tenant: str, where: str = "vm", purpose: Purpose = Purpose.NEW) -> Shape:
         """What a VM of a tenant asks for. Names that the zone does not know are refused."""
-        return self.arm_of(tenant).shapes.of(vm, self.numbers.peek(tenant) if vm.isolated else 0, where)
+        return self.arm_of(tenant).shapes.of(vm, self.numbers.peek(tenant) if vm.isolated else 0, where, purpose)
 
     def running_shape(self, vm: VM, tenant: str) -> Shape:
         """What a VM that runs has, whoever placed it."""
@@ -353,8 +387,9 @@ class Allocator:
         name, tenant = running.name, self.tenants[running.tenant]
         if tenant.vms.get(name) is running:
             del tenant.vms[name]
-        if self._lower and (lower := self._lower.get(running.machine)) and lower.get(name) is running:
-            del lower[name]
+        lower = self._lower.get(running.machine) if self._lower else None
+        if lower and lower.get((running.tenant, name)) is running:
+            del lower[running.tenant, name]
         if heir is not None:
             self.enter(heir)
         elif self.vms.get(name) is running:
@@ -383,9 +418,13 @@ class Allocator:
 
     def quarantine_cluster(self, cluster: str, quarantined: bool = True) -> None:
         """Take a cluster out of use for new VMs, or back."""
-        if cluster not in self.zone.cluster_names:
-            raise UnknownName("cluster", "cluster", cluster, self.zone.cluster_names)
-        self.view.set_quarantine(self.zone.cluster_names.index(cluster), quarantined)
+        self.view.set_quarantine(self.zone.cluster(cluster), quarantined)
+
+    def set_thresholds(self, cluster: str, thresholds: Thresholds) -> None:
+        """Keep other numbers of empty machines in a cluster."""
+        c = self.zone.cluster(cluster)
+        thresholds.check_size(cluster, int(self.zone.clusters[c]["machines"]))
+        self.view.set_thresholds(c, thresholds)
 
     # -------------------------------------------------------------------------------------------- moving
 
@@ -396,7 +435,8 @@ class Allocator:
         """
         arm, tenant = self.arm_of(running.tenant), self.tenants[running.tenant]
         arm.check_enforced(tenant.constraints)
-        shape, moving = self.shape(running.vm, running.tenant), (running.name, hold_of(running.name))
+        shape = self.shape(running.vm, running.tenant, purpose=Purpose.HEALING)  # it is admitted already
+        moving = running.name, hold_of(running.name)
         homes = [vm.machine for name, vm in tenant.vms.items() if name not in moving]
         before = self.view.attempt()
         try:
@@ -418,10 +458,11 @@ class Allocator:
         self,
         request: Request,
         vm: int | None = None,
+        purpose: Purpose | None = None,
         at: float = 0.0,
         fixed: Callable[[RunningVM], bool] = never,
     ) -> Explanation:
-        """Why a request would be placed as it would, or not at all; nothing is placed.
+        """Why a request would be placed as it would, or not at all; nothing is placed. `purpose`: see `allocate`.
 
         Explains the VM that finds no machine, or else the first; `vm` picks another by its index in the request.
         `at`, `fixed`: see `decide`; while what would give way is unclear, nothing is said of it.
@@ -429,13 +470,14 @@ class Allocator:
         tenant = self._tenant_of(request)
         arm = self.arm_of(request.tenant)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
-        trial = rehearsal.try_out(request, self._number(request), tenant.constraints, self._homes(tenant))
+        number, what_for = self._number(request), _purpose(tenant, purpose)
+        trial = rehearsal.try_out(request, number, tenant.constraints, self._homes(tenant), what_for)
         subject = self._subject(request, tenant.constraints, trial, vm)
         found = explain(arm.engine, self.view, subject)
         if trial.failed_vm is None:
             victims = self._would_give_way(trial, arm, at, fixed)
             return found.with_victims([victim.name for victim in victims if victim.machine == subject.chosen])
-        return found.with_remedies(remedies(self, rehearsal, request, self._number(request), trial))
+        return found.with_remedies(remedies(self, rehearsal, request, number, trial))
 
     def _would_give_way(
         self, trial: Trial, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
@@ -458,7 +500,8 @@ class Allocator:
         tenant = self._tenant_of(request)
         arm = self.arm_of(request.tenant)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
-        trial = rehearsal.try_out(request, self._number(request), tenant.constraints, self._homes(tenant))
+        number, what_for = self._number(request), _purpose(tenant, None)
+        trial = rehearsal.try_out(request, number, tenant.constraints, self._homes(tenant), what_for)
         return why_not(arm.engine, self.view, self._subject(request, tenant.constraints, trial, vm), row)
 
     def _number(self, request: Request) -> int:
@@ -511,10 +554,10 @@ class Allocator:
     # ------------------------------------------------------------------------------------------- looking
 
     def running_on(self, machines: Iterable[int]) -> dict[int, list[RunningVM]]:
-        """The VMs on some machines, by machine row."""
+        """The VMs on some machines, by machine row, without those that are leaving."""
         found: dict[int, list[RunningVM]] = {m: [] for m in machines}
         for running in self.vms.values():
-            if running.machine in found:
+            if running.machine in found and self.leaving.get(running.name) is not running:
                 found[running.machine].append(running)
         return found
 
@@ -547,4 +590,12 @@ class Allocator:
 
     def check_invariants(self) -> None:
         """Raise unless the rows are exactly what the running VMs make of the zone."""
-        self.view.check_invariants((vm.machine, vm.shape) for vm in self.vms.values())
+        staying = (vm for vm in self.vms.values() if self.leaving.get(vm.name) is not vm)
+        self.view.check_invariants((vm.machine, vm.shape) for vm in staying)
+
+
+def _purpose(tenant: Tenant, given: Purpose | None) -> Purpose:
+    """What a request of a tenant is for, as it is said or as one can tell."""
+    if given is not None:
+        return given
+    return Purpose.SCALE_OUT if tenant.vms else Purpose.NEW

@@ -133,7 +133,7 @@ class Contrast:
 
     def _shapes(self, decision: Decision) -> tuple[Shape, ...]:
         """What the VMs ask for, as the other policy reads it. Ties between clusters fall alike for both policies."""
-        shapes = self.allocator.shapes_of(decision.request, self.arm)
+        shapes = self.allocator.shapes_of(decision.request, self.arm, decision.purpose)
         if self.arm.engine.rules.cluster_traits == decision.engine.rules.cluster_traits:
             return shapes
         return tuple(self._twin(*pair) for pair in zip(decision.trial.shapes, shapes, strict=True))

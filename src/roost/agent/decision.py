@@ -10,6 +10,7 @@ from roost.agent.gang import Trial
 from roost.engine.explain import Explanation, WhyNot
 from roost.engine.selection import Engine
 from roost.model.request import Constraints, Placement, Request
+from roost.model.thresholds import Purpose
 
 if TYPE_CHECKING:
     from roost.agent.allocator import Allocator, RunningVM
@@ -32,6 +33,11 @@ class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
     def ok(self) -> bool:
         """Whether the request was placed."""
         return bool(self.placements)
+
+    @property
+    def purpose(self) -> Purpose:
+        """What the request was for: it says which empty machines were kept from it."""
+        return self.trial.purpose
 
     def __repr__(self) -> str:
         return f"Decision(request={self.request!r}, placements={self.placements!r})"

@@ -64,7 +64,7 @@ def choose_victims(
                 raise InvariantBroken(f"machine {allocator.zone.machine_names[machine]} is over capacity")
             raise MustWait
         chosen.update((vm.name, vm) for candidate in found for vm in candidate.vms)
-    return tuple(_without_spare(allocator, chosen))
+    return tuple(_without_spare(allocator, chosen, bands))
 
 
 def _freed(allocator: Allocator, machine: int, gone: Iterable[RunningVM]) -> np.ndarray:
@@ -179,14 +179,27 @@ def _greedy(short: Sequence[int], wanted: Sequence[int], candidates: Sequence[Ca
     return taken
 
 
-def _without_spare(allocator: Allocator, chosen: Mapping[str, RunningVM]) -> list[RunningVM]:
+def _without_spare(allocator: Allocator, chosen: Mapping[str, RunningVM], bands: Mapping[int, int]) -> list[RunningVM]:
     """Without those that can stay after all, as VMs that go with others have freed their machines, too."""
     victims = dict(chosen)
-    for vm in chosen.values():
-        tenant = allocator.tenants[vm.tenant]
-        if tenant.constraints.evict_together or vm.name.endswith(HOLD) or hold_of(vm.name) in tenant.vms:
-            continue
-        left = allocator.view.machines[vm.machine]["free"][-1] + _freed(allocator, vm.machine, victims.values())
-        if (left >= _demand(allocator, vm)).all():
-            del victims[vm.name]
+    for name, vm in sorted(chosen.items(), key=lambda item: item[0].endswith(HOLD)):
+        if name not in victims or (name.endswith(HOLD) and name.removesuffix(HOLD) in victims):
+            continue  # it stays with others, or goes with its VM
+        group = [vm]
+        if allocator.tenants[vm.tenant].constraints.evict_together:
+            group = [each for each in victims.values() if each.tenant == vm.tenant]
+        if _can_stay(allocator, group, victims.values(), bands):
+            for each in group:
+                del victims[each.name]
     return list(victims.values())
+
+
+def _can_stay(
+    allocator: Allocator, group: Sequence[RunningVM], victims: Iterable[RunningVM], bands: Mapping[int, int]
+) -> bool:
+    """Whether there is room for all of a group, if the other victims go."""
+    for machine in {each.machine for each in group} & bands.keys():
+        free = allocator.view.machines[machine]["free"][-1]
+        if (free + _freed(allocator, machine, victims) < _freed(allocator, machine, group)).any():
+            return False
+    return True

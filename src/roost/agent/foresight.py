@@ -69,6 +69,15 @@ class ArrivalRates:
             self._counts = {what: count * fade for what, count in self._counts.items() if count * fade > 1e-6}
             self._at = at
 
+    def state(self) -> tuple[float, float, list[tuple[str, str, float]]]:
+        """All of it, as plain data."""
+        return self._at, self._since, [(*what, count) for what, count in self._counts.items()]
+
+    def restore(self, state: tuple[float, float, list[tuple[str, str, float]]]) -> None:
+        """Go on from a state."""
+        self._at, self._since, counts = state
+        self._counts = {(vm_type, priority): count for vm_type, priority, count in counts}
+
     def per_hour(self, at: float) -> dict[tuple[str, str], float]:
         """By type and priority."""
         self._pass(at)

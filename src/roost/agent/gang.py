@@ -9,6 +9,7 @@ import msgspec
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape
 from roost.model.request import Constraints
+from roost.model.thresholds import Purpose
 
 
 class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -21,11 +22,17 @@ class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
     refused: tuple[int, ...] = ()  # units (see `TenantDesk.unit_of`) tried before and found too small
     hits: int = 0  # evaluations that were there already
     updated: int = 0  # machines looked at to bring caches up to date
+    top: int = 1  # see `Engine.assign`
 
     @property
     def failed_vm(self) -> int | None:
         """Index in the request of the VM that found no machine."""
         return None if len(self.machines) == len(self.order) else self.order[len(self.machines)]
+
+    @property
+    def purpose(self) -> Purpose:
+        """What the request is for."""
+        return Purpose(self.shapes[0].traits["purpose"])
 
 
 def place_gang(
@@ -84,4 +91,4 @@ def _attempt(
             engine.view.keep()
         else:
             engine.view.rewind(before)
-    return Trial(order, shapes, homes, tuple(machines), refused, hits, updated)
+    return Trial(order, shapes, homes, tuple(machines), refused, hits, updated, top)

@@ -21,6 +21,7 @@ class PlaceVMs(_Operation, frozen=True, tag="place"):
     request: Request
     generation: int | None = None  # the tenant must have this one; 0: it must have no VMs
     existing: bool = False  # the tenant must have VMs
+    healing: bool = False  # the VMs ran until their machine failed
     requeued: bool = False  # they waited for room since they had to give way; nobody from outside can say so
 
 

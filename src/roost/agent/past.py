@@ -17,6 +17,7 @@ from roost.engine.ruleset import RulePolicy
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput
 from roost.model.request import Placement, Request
+from roost.model.thresholds import Purpose
 from roost.store.contract import Decided, Round, Store, Victim
 from roost.store.history import ledger_at
 
@@ -44,7 +45,7 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
     names = [decided.placed[i].machine for i in order] if decided.placed else record.found
     trial = Trial(
         order=order,
-        shapes=tuple(allocator.shape(vm, request.tenant) for vm in request.vms),
+        shapes=allocator.shapes_of(request, allocator.arms[0], Purpose[record.purpose.upper()]),
         homes=tuple(index[name] for name in record.homes),
         machines=tuple(index[name] for name in names),
         refused=record.refused,
@@ -105,3 +106,4 @@ def _give_way(replica: Replica, victims: Iterable[Victim]) -> None:
         running = allocator.vms.get(victim.vm.vm)
         if running and running.machine == allocator.zone.machine_index[victim.vm.machine]:
             replica.view.remove(running.machine, running.shape)
+            replica.leaving[running.name] = running

@@ -13,6 +13,7 @@ from roost.engine.shape import Shape, Shapes
 from roost.engine.view import View
 from roost.model.errors import RoostError
 from roost.model.request import Constraints, Request
+from roost.model.thresholds import NONE, Purpose, of_row
 
 
 def try_out(view: View, kernel: ModuleType, rules: RuleSet, shapes: Shapes) -> None:
@@ -38,9 +39,11 @@ class Rehearsal:
         self.engine = Engine(engine.view.at(engine.view.revision), engine.rules, engine.seed, kernel=engine.kernel)
         self._lots = engine.rng.copy()
 
-    def try_out(self, request: Request, tenant: int, constraints: Constraints, homes: tuple[int, ...]) -> Trial:
+    def try_out(
+        self, request: Request, tenant: int, constraints: Constraints, homes: tuple[int, ...], purpose: Purpose
+    ) -> Trial:
         """What would come of a request; nothing stays placed."""
-        shapes = tuple(self.shapes.of(vm, tenant, f"request.vms[{i}]") for i, vm in enumerate(request.vms))
+        shapes = tuple(self.shapes.of(vm, tenant, f"request.vms[{i}]", purpose) for i, vm in enumerate(request.vms))
         self.engine.rng[:] = self._lots
         order = placing_order(self.engine.view.zone, shapes)
         trial = place_gang(self.engine, shapes, order, constraints, homes)
@@ -48,6 +51,18 @@ class Rehearsal:
             for i, machine in zip(trial.order, trial.machines, strict=True):
                 self.engine.view.remove(machine, trial.shapes[i])
         return trial
+
+    @contextmanager
+    def lifted(self, clusters: Iterable[int]) -> Iterator[None]:
+        """As if these clusters kept no empty machines."""
+        view, before = self.engine.view, {c: of_row(self.engine.view.clusters[c]["thresholds"]) for c in clusters}
+        for cluster in before:
+            view.set_thresholds(cluster, NONE)
+        try:
+            yield
+        finally:
+            for cluster, kept in before.items():
+                view.set_thresholds(cluster, kept)
 
     @contextmanager
     def without(self, vms: Iterable[tuple[int, Shape]]) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The least change that would make a request fit: drop a constraint, give up a pin, or free VMs on one machine."""
+"""The least change that would make a request fit: drop a constraint, a pin or a threshold, or free VMs on a machine."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from roost.agent.rehearsal import Rehearsal
 from roost.engine.explain import Remedy
 from roost.model.request import UNCONSTRAINED, Constraints, Request
 from roost.model.rows import MachineState
+from roost.model.thresholds import WORDS, Purpose
 
 if TYPE_CHECKING:
     from roost.agent.allocator import Allocator, RunningVM
 
+CLUSTERS_TRIED = 8  # of those at a threshold
 MACHINES_TRIED = 50  # of those nearest to having room
 VMS_TRIED = 10  # on one machine: those that would free most of what is missing
 MOST_FREED = 4  # VMs on one machine
@@ -30,7 +32,7 @@ def remedies(allocator: Allocator, rehearsal: Rehearsal, request: Request, numbe
     constraints = tenant.constraints if tenant else (request.constraints or UNCONSTRAINED)
 
     def fits(wanted: Request, under: Constraints) -> bool:
-        return rehearsal.try_out(wanted, number, under, failed.homes).failed_vm is None
+        return rehearsal.try_out(wanted, number, under, failed.homes, failed.purpose).failed_vm is None
 
     found = []
     for name, value in constraints.named.items():
@@ -43,6 +45,11 @@ def remedies(allocator: Allocator, rehearsal: Rehearsal, request: Request, numbe
         if fits(msgspec.structs.replace(request, vms=anywhere), constraints):
             pinned = sorted({getattr(vm, pin) for vm in request.vms} - {""})
             found.append(Remedy("pin", f"take any {pin}, not only {', '.join(pinned)}"))
+    for cluster, remedy in _thresholds_to_lift(allocator, failed.purpose):
+        with rehearsal.lifted((cluster,)):
+            if fits(request, constraints):
+                found.append(remedy)
+                break
     for machine, vms in _groups_to_free(allocator, request.tenant, failed):
         with rehearsal.without((machine, vm.shape) for vm in vms):
             if fits(request, constraints):
@@ -51,6 +58,16 @@ def remedies(allocator: Allocator, rehearsal: Rehearsal, request: Request, numbe
                 found.append(Remedy("free", f"free {listed} on {name}", tuple(vm.name for vm in vms), name))
                 break
     return found
+
+
+def _thresholds_to_lift(allocator: Allocator, purpose: Purpose) -> Iterator[tuple[int, Remedy]]:
+    """Clusters that keep their empty machines from such a request, those that have most of them first."""
+    rows, names = allocator.view.clusters, allocator.zone.cluster_names
+    least, empty = rows["thresholds"][:, purpose], rows["empty"][:, 0]
+    reached = np.flatnonzero((least > 0) & (empty <= least))
+    for c in reached[np.argsort(-empty[reached], kind="stable")][:CLUSTERS_TRIED].tolist():
+        have = f"has {empty[c]:,} empty machines and keeps {least[c]:,} from {WORDS[purpose]}"
+        yield c, Remedy("threshold", f"lower the threshold of cluster {names[c]}, which {have}")
 
 
 def _groups_to_free(allocator: Allocator, tenant: str, failed: Trial) -> Iterator[tuple[int, tuple[RunningVM, ...]]]:

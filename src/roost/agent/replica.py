@@ -16,6 +16,7 @@ import numpy as np
 from roost.agent import foresight as foresight_
 from roost.agent.allocator import Allocator, RunningVM, Tenant
 from roost.agent.decision import Decision
+from roost.agent.thresholds import read_entry
 from roost.engine.recheck import rows_of
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
@@ -25,6 +26,8 @@ from roost.model.errors import InvariantBroken
 from roost.model.inventory import machine_specs, zone_of
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
+from roost.model.thresholds import KIND as THRESHOLD
+from roost.model.thresholds import NONE, Purpose, of_row
 from roost.model.zone import CONDITION
 from roost.store.contract import FeedRow, Victim
 from roost.store.ledger import Ledger, MachineRow
@@ -71,6 +74,9 @@ class Replica:
         for c, name in enumerate(zone.cluster_names):
             if ledger.clusters[name].quarantined:
                 allocator.view.set_quarantine(c, True)
+        for (kind, cluster), value in ledger.registry.items():
+            if kind == THRESHOLD:
+                self._keep_empty(cluster, value)
         for name, tenant in ledger.tenants.items():
             allocator.tenants[name] = Tenant(tenant.constraints, stamp=tenant.stamp)
         books, tenants, index, shape = allocator.vms, allocator.tenants, zone.machine_index, allocator.running_shape
@@ -87,9 +93,9 @@ class Replica:
         # VMs of others whose names the agent has given to VMs ahead of the feed. When the feed gets there, they are
         # gone, or else the agent's own are refused.
         self.shadowed: dict[str, RunningVM] = {}
-        # VMs that give way to what was placed ahead of the feed, or were placed elsewhere: they are off the rows, and
-        # in the books until it says so, too.
-        self.leaving: dict[str, RunningVM] = {}
+        # Those that give way to what was placed ahead of the feed, or were placed elsewhere, stay in the books until it
+        # says so, too.
+        self.leaving = allocator.leaving
         self.registry = dict(ledger.registry)  # replaced, never changed, so that others see that it is another
         if foresight := self.registry.get((foresight_.KIND, foresight_.NAME)):
             self._foresee(foresight)
@@ -114,12 +120,13 @@ class Replica:
         position: int,
         top: int = 1,
         at: float = 0.0,
+        purpose: Purpose | None = None,
         leaving: Sequence[RunningVM] = (),
     ) -> Decision:
         """Place a request here and now, ahead of the feed; MustWait is raised if what would have to go is unclear."""
         books, known = self.allocator.vms, self.allocator.tenants.get(request.tenant)
         created = known.created if known else 0
-        decision = self.allocator.decide(request, top, at, self.unclear, leaving)
+        decision = self.allocator.decide(request, top, at, self.unclear, leaving, purpose)
         if decision.ok:
             vms = tuple([books[placement.vm] for placement in decision.placements])
             ahead = Ahead(request.tenant, decision.constraints, vms, decision.victims, tuple(leaving), created)
@@ -156,7 +163,8 @@ class Replica:
             self.view.remove(vm.machine, vm.shape)
             self.allocator.strike(vm, heir=self.shadowed.pop(vm.name, None))
         for each in (*ahead.victims, *ahead.left):
-            if self.leaving.pop(each.name, None):  # else the feed has taken it away meanwhile
+            if self.leaving.get(each.name) is each:  # else the feed has taken it away meanwhile
+                del self.leaving[each.name]
                 self.view.place(each.machine, each.shape)
         if tenant := self.allocator.tenants.get(ahead.tenant):
             tenant.created = ahead.created
@@ -263,6 +271,9 @@ class Replica:
             self.registry = {name: value for name, value in merged.items() if value is not None}
             if (place := (foresight_.KIND, foresight_.NAME)) in news_of:
                 self._foresee(news_of[place])
+            for each in entry.registered:
+                if each.kind == THRESHOLD:
+                    self._keep_empty(each.name, each.after)
         mine = own is not None and bool(entry.placed) and any(a.tenant == entry.tenant for a in own.placed.values())
         fed, adopted = self.fed, self.adopted
         news = {}
@@ -316,6 +327,13 @@ class Replica:
         if own.tenant != running.tenant:
             self.allocator.enter(running, named=False)
 
+    def _keep_empty(self, cluster: str, value: str | None) -> None:
+        """A cluster keeps as many empty machines as the registry says, or else the zone. It may be gone by now."""
+        if cluster in self.allocator.zone.cluster_names:
+            c = self.allocator.zone.cluster(cluster)
+            own = of_row(self.allocator.zone.clusters[c]["thresholds"])
+            self.view.set_thresholds(c, own if value is None else read_entry(value))
+
     def _set(self, machine: int, name: str, value: int) -> None:
         if name == "state":
             self.view.set_state(machine, MachineState(value))
@@ -325,8 +343,8 @@ class Replica:
     # --------------------------------------------------------------------------------------------- checking
 
     def check_invariants(self) -> None:
-        """Raise unless the rows are what the books add up to. Only while nothing is adopted or on its way off."""
-        if not self.adopted and not self.leaving:
+        """Raise unless the rows are what the books add up to. Only while nothing is adopted."""
+        if not self.adopted:
             self.allocator.check_invariants()
 
     def check_against(self, ledger: Ledger) -> None:
@@ -361,6 +379,9 @@ class Replica:
         for c, name in enumerate(allocator.zone.cluster_names):
             if bool(self.view.clusters[c]["quarantined"]) != ledger.clusters[name].quarantined:
                 found.append(f"cluster {name} is quarantined in one of copy and store")
+            entry, kept = ledger.registry.get((THRESHOLD, name)), of_row(self.view.clusters[c]["thresholds"])
+            if kept != (read_entry(entry) if entry else ledger.catalogue.thresholds.get(name, NONE)):
+                found.append(f"cluster {name} has other thresholds in the store than {kept}")
         return found
 
 

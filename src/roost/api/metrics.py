@@ -6,6 +6,7 @@ With several workers the numbers of all of them are summed: each writes its own 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -13,6 +14,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from roost.agent.agent import Ticket
 from roost.agent.operation import Status
+from roost.agent.thresholds import Standing, standings
+from roost.model.thresholds import PURPOSES
 
 if TYPE_CHECKING:
     from roost.api.service import Service
@@ -49,6 +52,9 @@ class Metrics:
         self.attempts = counter(
             "schedule_attempts_total", "Requests to place, by what came of them.", "policy", "result"
         )
+        self.unplaced = counter(
+            "unschedulable_total", "Requests to place that found no machine, by what they were for.", "purpose"
+        )
         self.placed = counter("placed_vms_total", "VMs placed.")
         self.waited = histogram("queue_wait_seconds", "Time from a request's arrival to its decision.")
         self.decided = histogram("decision_duration_seconds", "Time to decide a request.", buckets=FAST)
@@ -72,11 +78,20 @@ class Metrics:
         self.density = gauge("packing_density_ratio", "Used cores over the cores of machines in use.")
         self.machines = gauge("machines", "Machines.", "state")
         self.empty = gauge("empty_machines", "Machines without a VM.")
+        self.cluster_empty = gauge(
+            "cluster_empty_machines", "Ready machines of a cluster without a VM of the highest band.", "cluster"
+        )
+        self.thresholds = gauge(
+            "cluster_threshold_machines", "Empty machines at which a kind of request stops; 0: never.",
+            "cluster", "purpose",
+        )  # fmt: skip
+        self.reached = gauge("thresholds_reached", "Clusters in which a kind of request has stopped.", "purpose")
         self.vms = gauge("vms", "VMs that run.")
         self.tenants = gauge("tenants", "Tenants with VMs.")
         self.filtered = gauge("rule_filter_ratio", "Share of what reaches a rule that it filters out.", "rule", "level")
         self.memory = gauge("cache_bytes", "Memory of an agent, by what holds it.", "class", mode="livesum")
         self._seen: dict[tuple[str, ...], float] = {}
+        self._clusters: set[str] = set()  # that were measured last
         self._results: dict[tuple[str, Status], Counter] = {}  # finding one by its labels takes longer than using it
 
     def note(self, ticket: Ticket, policy: str) -> None:
@@ -89,6 +104,8 @@ class Metrics:
         attempts.inc()
         if answer.status == "done" and not answer.replayed:
             self.placed.inc(len(answer.placements))
+        if answer.status == "declined" and ticket.decision is not None:
+            self.unplaced.labels(PURPOSES[ticket.decision.purpose]).inc()
         self.waited.observe(answer.waited_us / 1e6)
         self.decided.observe(answer.decided_us / 1e6)
         if answer.retries:
@@ -112,6 +129,7 @@ class Metrics:
         self.tenants.set(usage.tenants)
         for state, number in allocator.machine_states().items():
             self.machines.labels(state).set(number)
+        self._measure_thresholds(standings(allocator, agent.replica.registry))
         while agent.commit_seconds:
             self.committed.observe(agent.commit_seconds.popleft())
         for reason, number in counters.reasons.items():
@@ -130,6 +148,20 @@ class Metrics:
                 self.cache_updates.labels(label).inc(self._more(arm.recorded, name, "updated", now=updated))
         for name, held in allocator.engine.memory().items():
             self.memory.labels(name.replace(" ", "_")).set(held)
+
+    def _measure_thresholds(self, clusters: Sequence[Standing]) -> None:
+        """What each cluster keeps and has; one that was removed has nothing."""
+        gone, self._clusters = self._clusters - {each.cluster for each in clusters}, {each.cluster for each in clusters}
+        for name in gone:
+            self.cluster_empty.labels(name).set(0)
+        for each in clusters:
+            self.cluster_empty.labels(each.cluster).set(each.empty)
+            for purpose, least in zip(PURPOSES, each.thresholds.row, strict=True):
+                self.thresholds.labels(each.cluster, purpose).set(least)
+        for purpose in PURPOSES:
+            self.reached.labels(purpose).set(sum(purpose in each.reached for each in clusters))
+            for name in gone:
+                self.thresholds.labels(name, purpose).set(0)
 
     def measure_rules(self, service: Service) -> None:
         """How much each rule filters out: a scan of the zone for each of a few kinds of request."""

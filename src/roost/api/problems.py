@@ -36,6 +36,9 @@ KINDS = {
     "roost.no_capacity": Kind(HTTPStatus.CONFLICT, "Not enough capacity", retryable=True),
     "roost.fragmented": Kind(HTTPStatus.CONFLICT, "Enough capacity in sum, but on no single machine", retryable=True),
     "roost.tenant_constraint": Kind(HTTPStatus.CONFLICT, "The tenant's own constraints exclude it", retryable=True),
+    "roost.threshold": Kind(
+        HTTPStatus.CONFLICT, "Clusters keep their empty machines from such requests", retryable=True
+    ),
     "roost.conflict": Kind(HTTPStatus.CONFLICT, "It contradicts what there is"),
     "roost.too_old": Kind(HTTPStatus.GONE, "The feed no longer reaches back that far"),
     "roost.outdated": Kind(HTTPStatus.PRECONDITION_FAILED, "Somebody changed it meanwhile"),
@@ -56,6 +59,7 @@ DECLINED: dict[Failure, str] = {
     "no_capacity": "roost.no_capacity",
     "fragmented": "roost.fragmented",
     "tenant_constraint": "roost.tenant_constraint",
+    "threshold": "roost.threshold",
 }
 _encode = msgspec.json.Encoder().encode
 

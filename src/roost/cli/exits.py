@@ -34,6 +34,7 @@ CODES = {
     "roost.no_capacity": Exit.NO_ROOM,
     "roost.fragmented": Exit.NO_ROOM,
     "roost.tenant_constraint": Exit.NO_ROOM,
+    "roost.threshold": Exit.NO_ROOM,
     "roost.conflict": Exit.TOO_LATE,
     "roost.outdated": Exit.TOO_LATE,
     "roost.retries_exhausted": Exit.TOO_LATE,

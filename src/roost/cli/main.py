@@ -23,6 +23,7 @@ from roost.cli import (
     sim,
     store,
     tenant,
+    thresholds,
     token,
     vm,
     whatif,
@@ -59,6 +60,7 @@ app.command("why-not", rich_help_panel=USE)(why_not.why_not)
 
 app.add_typer(machine.app, name="machine", rich_help_panel=OPERATE)
 app.add_typer(cluster.app, name="cluster", rich_help_panel=OPERATE)
+app.add_typer(thresholds.app, name="thresholds", rich_help_panel=OPERATE)
 policy.app.command("diff", rich_help_panel=policy.HERE)(policy_diff.diff)
 app.add_typer(policy.app, name="policy", rich_help_panel=OPERATE)
 app.add_typer(zone.app, name="zone", rich_help_panel=OPERATE)

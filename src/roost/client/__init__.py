@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from roost.client.client import Client
     from roost.client.errors import ServiceProblem, ServiceUnreachable
     from roost.model.request import Constraints
-    from roost.wire import BatchItem, MachineChange, NewMachine, Problem, VMWish
+    from roost.wire import BatchItem, MachineChange, NewMachine, Problem, ThresholdTargets, ThresholdWish, VMWish
 
 __all__ = [
     "AsyncClient",
@@ -30,6 +30,8 @@ __all__ = [
     "Problem",
     "ServiceProblem",
     "ServiceUnreachable",
+    "ThresholdTargets",
+    "ThresholdWish",
     "VMWish",
 ]
 
@@ -44,6 +46,8 @@ _HOMES = {
     "Problem": "roost.wire",
     "ServiceProblem": "roost.client.errors",
     "ServiceUnreachable": "roost.client.errors",
+    "ThresholdTargets": "roost.wire",
+    "ThresholdWish": "roost.wire",
     "VMWish": "roost.wire",
 }
 

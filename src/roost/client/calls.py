@@ -55,6 +55,10 @@ from roost.wire import (
     TenantPage,
     TenantView,
     TenantWish,
+    ThresholdList,
+    ThresholdPlan,
+    ThresholdTargets,
+    ThresholdWish,
     TokenMade,
     Tokens,
     VMMove,
@@ -312,6 +316,26 @@ def change_cluster(cluster: str, *, quarantined: bool, key: str = "", dry_run: b
 def remove_cluster(cluster: str, *, key: str = "", dry_run: bool = False) -> Call[Done]:
     """Remove all machines of a cluster, if they run nothing."""
     return _write("DELETE", f"/v1/clusters/{_part('cluster', cluster)}", Done, key=key, dry_run=dry_run)
+
+
+def list_thresholds() -> Call[ThresholdList]:
+    """How many empty machines each cluster keeps and has, and which kinds of requests it takes no more."""
+    return _read("/v1/thresholds", ThresholdList)
+
+
+def set_thresholds(cluster: str, wish: ThresholdWish, *, key: str = "", dry_run: bool = False) -> Call[Done]:
+    """Keep other numbers of empty machines in a cluster than the zone file says."""
+    return _write("PUT", f"/v1/thresholds/{_part('cluster', cluster)}", Done, wish, key=key, dry_run=dry_run)
+
+
+def clear_thresholds(cluster: str, *, key: str = "", dry_run: bool = False) -> Call[Done]:
+    """Keep as many as the zone file says again."""
+    return _write("DELETE", f"/v1/thresholds/{_part('cluster', cluster)}", Done, key=key, dry_run=dry_run)
+
+
+def compute_thresholds(targets: ThresholdTargets) -> Call[ThresholdPlan]:
+    """Thresholds that the zone's history asks for, for target failure rates. Nothing is changed."""
+    return replace(_ask("/v1/thresholds/compute", ThresholdPlan, targets), patience=LOOKING_BACK)
 
 
 # ----------------------------------------------------------------------------------------- capacity, explanations

@@ -14,7 +14,7 @@ def refusal(engine: Engine, shape: Shape, machine: int) -> str | None:
     cluster = plain(view.clusters[row.cluster])
     for bound in rules.cluster_validators:
         if not bound.rule.function(cluster, vm, *bound.constants(zone)):
-            return _said(bound, bound.reason(zone, 0))
+            return _said(bound, bound.reason(zone, bound.rule.detail(cluster, vm) if bound.rule.detail else 0))
     for bound in rules.validators:
         facts = (fact(need, row, cluster, vm, zone) for need in bound.rule.needs)
         if not bound.rule.function(row, vm, *facts, *bound.constants(zone)):

@@ -197,11 +197,15 @@ def _generate(rules: RuleSet, zone: Zone) -> str:
     lines += _score("preference", machine, call, "machine")
     lines += ["", "@njit(cache=True)", "def rack_bits(rack, vm):", *_score("preference", rack, call, "rack")]
 
-    lines += ["", "@njit(cache=True)", "def machine_detail(machine, vm, rule):"]
-    for i, b in enumerate(rules.validators):
-        if b.rule.detail:
-            lines += [f"    if rule == {i}:", f"        return validator{i}_detail(machine, vm)"]
-    lines += ["    return 0"]
+    for row, prefix, validators in (
+        ("cluster", "cluster_validator", rules.cluster_validators),
+        ("machine", "validator", rules.validators),
+    ):
+        lines += ["", "@njit(cache=True)", f"def {row}_detail({row}, vm, rule):"]
+        for i, b in enumerate(validators):
+            if b.rule.detail:
+                lines += [f"    if rule == {i}:", f"        return {prefix}{i}_detail({row}, vm)"]
+        lines += ["    return 0"]
 
     lines += ["", "@njit(cache=True)", "def column_value(j, machine, cluster, vm, m, columns, slots):"]
     for j, column in enumerate(columns):

@@ -18,12 +18,13 @@ from roost.model.request import Constraints, Request
 from roost.model.rows import MachineState
 
 CANDIDATES = 4
-Failure = Literal["mistake", "no_capacity", "fragmented", "tenant_constraint"]
+Failure = Literal["mistake", "no_capacity", "fragmented", "tenant_constraint", "threshold"]
 FAILURES: dict[Failure, str] = {
     "mistake": "the request can never fit: no machine of the zone would take it, even an empty one",
     "no_capacity": "there is not enough capacity left where it could run",
     "fragmented": "it would fit in sum, but no single machine has room",
     "tenant_constraint": "machines have room, but the tenant's own constraints exclude them",
+    "threshold": "machines have room, but their clusters keep their empty machines from such requests",
 }
 
 
@@ -72,7 +73,7 @@ class Candidate:
 class Remedy:
     """One change after which a refused request fits. `str()` completes the sentence 'it would fit if you …'."""
 
-    kind: Literal["constraint", "pin", "free"]
+    kind: Literal["constraint", "pin", "threshold", "free"]
     text: str
     vms: tuple[str, ...] = ()  # to free
     machine: str | None = None
@@ -207,7 +208,7 @@ def explain(engine: Engine, view: View, subject: Subject) -> Explanation:
         candidates=tuple(_candidate(engine, scratch, subject.shape, m) for m in listed),
         tied=tied,
         decided_by=decided_by,
-        failure=_failure(engine, scratch, subject, judged) if subject.chosen is None else None,
+        failure=_failure(engine, scratch, subject, desk) if subject.chosen is None else None,
     )
 
 
@@ -280,20 +281,23 @@ def _text(engine: Engine, view: View, verdict: int, detail: int) -> str:
     return (*rules.cluster_validators, *rules.validators, *rules.tenant_rules)[verdict].reason(view.zone, detail)
 
 
-def _failure(engine: Engine, view: View, subject: Subject, judged: Judgement) -> Failure:
-    """Which of the four ways of not fitting this is."""
-    rules = engine.rules
-    if (judged.verdicts >= len(rules.cluster_validators) + len(rules.validators)).any():
+def _failure(engine: Engine, view: View, subject: Subject, desk: TenantDesk) -> Failure:
+    """Which of the five ways of not fitting this is."""
+    rules, roomy = engine.rules, view.at(view.revision)
+    roomy.clusters["thresholds"] = 0
+    verdicts = engine.judge(roomy, subject.shape, desk).verdicts
+    if (verdicts < 0).any():
+        return "threshold"
+    if (verdicts >= len(rules.cluster_validators) + len(rules.validators)).any():
         return "tenant_constraint"
     empty = View(view.zone, view.kernel, history=0)
-    empty.machines["health"] = 100
+    empty.machines["health"], empty.clusters["thresholds"] = 100, 0
     for machine in np.flatnonzero(empty.machines["state"] != MachineState.READY).tolist():
         empty.set_state(machine, MachineState.READY)
     nobody = TenantDesk(empty)
     if (engine.judge(empty, subject.shape, nobody).verdicts >= 0).all():
         return "mistake"
     # Where it could run if only there were room: is there room in sum?
-    roomy = view.at(view.revision)
     roomy.machines["free"] = roomy.machines["capacity"][:, None, :]
     open_to_it = engine.judge(roomy, subject.shape, nobody).verdicts < 0
     band = rules.view_of(subject.shape.traits["priority"])

@@ -4,7 +4,7 @@ The generated part defines, from the rules of one policy in their order:
 
     machine_failure(machine, vm, m, columns, slots)  the first validator that says no, -1 for none
     machine_score(machine, vm, m, columns, slots)    packed buckets of its preferences, or beyond INVALID: a fault
-    machine_detail(machine, vm, rule)                which word completes that validator's reason
+    machine_detail(machine, vm, rule)                which word completes that validator's reason; cluster_detail alike
     recheck_failure(machine, vm)                     the first validator marked for re-check that says no, -1 for none
     rack_bits(rack, vm)                              buckets of the rack preferences, in their place in the key
     cluster_key(cluster, vm), cluster_failure(cluster, vm)
@@ -842,7 +842,8 @@ def judge_machine(m, failed, bits, machines, racks, clusters, vm, columns, slots
     `failed`: the cluster validator that says no, -1 for none; `bits`: of the rack's preferences.
     """
     if failed >= 0:
-        return np.int64(failed), ZERO, INVALID, ZERO
+        detail = np.int64(cluster_detail(clusters[machines[m].cluster], vm, failed))
+        return np.int64(failed), detail, INVALID, ZERO
     verdict = np.int64(machine_failure(machines[m], vm, m, columns, slots))
     if verdict >= 0:
         return CLUSTER_VALIDATORS + verdict, np.int64(machine_detail(machines[m], vm, verdict)), INVALID, ZERO

@@ -35,11 +35,13 @@ TRAIT_FIELDS: Mapping[str, tuple[str, ...]] = {
     "datacenter": ("datacenter",),
     "cluster": ("cluster",),
     "generation": ("generation",),
+    "purpose": ("purpose",),  # of the request; decided by who asks, not by what is asked for
 }
 
 
-# What a reason may leave open for `detail` to fill: an index into the zone's resources, states or generations.
-REASON_WORDS = ("resource", "state", "generation")
+# What a reason may leave open for `detail` to fill: an index into the zone's resources, states or generations, or into
+# the purposes of requests.
+REASON_WORDS = ("resource", "state", "generation", "purpose")
 
 
 class PerResource(Mapping[str, float]):
@@ -133,6 +135,8 @@ def _check(rule: Rule) -> None:
         raise InvalidInput(where, f"is a {rule.scope} rule with needs", "derived columns are facts about machines")
     if rule.recheck and (rule.needs or rule.scope != "machine"):
         raise InvalidInput(where, "is marked for re-check", "a commit sees machine rows alone: no needs, scope machine")
+    if rule.recheck and "purpose" in rule.traits:
+        raise InvalidInput(where, "is marked for re-check", "a commit does not know the purpose of a request")
     if hidden := {field for fields in TRAIT_FIELDS.values() for field in fields} - set(TRAIT_FIELDS):
         for trait in hidden & set(rule.traits):
             owner = next(t for t, fields in TRAIT_FIELDS.items() if trait in fields)

@@ -11,6 +11,7 @@ import msgspec
 from roost.engine.rule import TRAIT_FIELDS, OptionalResource, PerResource, ResourceName, Rule
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.rows import MachineState
+from roost.model.thresholds import WORDS
 from roost.model.zone import Zone
 
 LARGEST_NUMBER = 2**53  # beyond it whole numbers are no longer exact
@@ -85,10 +86,11 @@ class BoundRule:
         """Why it refuses: its reason, the placeholder filled from the zone's own words."""
         if self.rule.detail is None:
             return self.rule.reason
-        words = {
+        words: dict[str, Sequence[str]] = {
             "resource": [r.name for r in zone.resources],
             "state": [s.name.lower() for s in MachineState],
             "generation": [g.name for g in zone.generations],
+            "purpose": WORDS,
         }
         return self.rule.reason.format(**{name: known[min(detail, len(known) - 1)] for name, known in words.items()})
 

@@ -13,6 +13,7 @@ from roost.engine.rule import TRAIT_FIELDS
 from roost.engine.ruleset import RuleSet
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import VM
+from roost.model.thresholds import Purpose
 from roost.model.zone import Zone
 
 MOST_KNOWN = 10_000  # a tenant in isolation has shapes of its own, so they would never stop growing
@@ -27,7 +28,7 @@ class Shape:
     traits: dict[str, int]
     machine_key: tuple[int, ...]  # the trait values that machine rules depend on: names its evaluation
     cluster_key: tuple[int, ...]  # the same for cluster rules: names its ranking
-    lots: tuple[int, ...]  # what ties between clusters are drawn by: the same again
+    lots: tuple[int, ...]  # what ties between clusters are drawn by: the same again, but for the purpose
 
 
 def vm_row_type(zone: Zone, own_traits: tuple[str, ...] = ()) -> np.dtype[np.void]:
@@ -43,6 +44,7 @@ def vm_row_type(zone: Zone, own_traits: tuple[str, ...] = ()) -> np.dtype[np.voi
         ("colocation", np.int16),
         ("priority", np.int8),
         ("generation", np.int8),
+        ("purpose", np.int8),
         ("avoids", np.int8, (max(len(zone.classes), 1),)),
     ]
     return np.dtype(fields + [(trait, np.int64) for trait in own_traits], align=True)
@@ -57,13 +59,13 @@ class Shapes:
         self._known: dict[tuple[Any, ...], Shape] = {}
         self._running: dict[tuple[Any, ...], Shape] = {}  # of VMs that other rules have placed
 
-    def of(self, vm: VM, tenant: int, where: str = "vm") -> Shape:
+    def of(self, vm: VM, tenant: int, where: str = "vm", purpose: Purpose = Purpose.NEW) -> Shape:
         """The shape of a VM of a tenant (by number). Names that the zone does not know are refused."""
-        key = self._key(vm, tenant)
+        key = self._key(vm, tenant, purpose)
         if (shape := self._known.get(key)) is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            shape = self._known[key] = self._make(vm, tenant if vm.isolated else 0, where)
+            shape = self._known[key] = self._make(vm, tenant if vm.isolated else 0, where, purpose)
         return shape
 
     def of_running(self, vm: VM, tenant: int) -> Shape:
@@ -78,23 +80,23 @@ class Shapes:
         return shape
 
     @staticmethod
-    def _key(vm: VM, tenant: int) -> tuple[Any, ...]:
+    def _key(vm: VM, tenant: int, purpose: Purpose = Purpose.NEW) -> tuple[Any, ...]:
         own = tuple(sorted(vm.traits.items())) if vm.traits else ()
         isolation = tenant if vm.isolated else 0
         pins = (vm.datacenter, vm.cluster, vm.generation)
-        return (vm.type, vm.priority, isolation, vm.colocation, vm.requires, pins, own)
+        return (vm.type, vm.priority, isolation, vm.colocation, vm.requires, pins, own, purpose)
 
     def sample(self, vm_type: str) -> Shape:
         """The plainest shape of a VM type, whether or not the rules heed all that the type requires."""
         return self._build(self._values(VM(vm_type), 0, "vm"))
 
-    def _make(self, vm: VM, isolation: int, where: str) -> Shape:
+    def _make(self, vm: VM, isolation: int, where: str, purpose: Purpose) -> Shape:
         traits = self._values(vm, isolation, where)
         for trait, value in traits.items():
-            idle = 0 if trait in ("features", "isolation", "priority") else -1
+            idle = 0 if trait in ("features", "isolation", "priority", "purpose") else -1
             if value != idle and trait in TRAIT_FIELDS and trait not in self.rules.traits:
                 raise InvalidInput(f"{where}: {trait}", "no rule of the policy reads it", "use a policy that does")
-        return self._build(traits)
+        return self._build(traits | {"purpose": purpose})
 
     def _values(self, vm: VM, isolation: int, where: str) -> dict[str, int]:
         """The value of each trait of a VM; names that the zone or the policy does not know are refused."""
@@ -110,6 +112,7 @@ class Shapes:
             "datacenter": _find(vm.datacenter, zone.datacenters, f"{where}.datacenter", "datacenter"),
             "cluster": _find(vm.cluster, zone.cluster_names, f"{where}.cluster", "cluster"),
             "generation": _find(vm.generation, tuple(zone.generation_index), f"{where}.generation", "generation"),
+            "purpose": Purpose.NEW,
         }
         for trait, value in vm.traits.items():
             if trait not in self.rules.own_traits:
@@ -129,7 +132,8 @@ class Shapes:
             row["avoids"] = zone.conflicts[traits["colocation"]]
         cluster_key = tuple(traits[t] for t in self.rules.cluster_traits)
         machine_key = tuple(traits[t] for t in self.rules.machine_traits)
-        return Shape(row, row[0], traits, machine_key, cluster_key, cluster_key)
+        lots = tuple(traits[t] for t in self.rules.cluster_traits if t != "purpose")  # a tenant grows where it began
+        return Shape(row, row[0], traits, machine_key, cluster_key, lots)
 
 
 def _find(name: str, known: tuple[str, ...], where: str, kind: str) -> int:

@@ -17,12 +17,14 @@ from roost.engine.memory import copy_of, zeros
 from roost.engine.shape import Shape
 from roost.model.errors import InvariantBroken
 from roost.model.rows import MachineState
+from roost.model.thresholds import Thresholds
 from roost.model.zone import Zone, sum_up
 
 # The journal chains the machines of a cluster in the order they last changed; -1 ends the chain.
 # The rack stands here, too, so that a walk can ask for it before the machine's row has arrived.
 LINK_TYPE = np.dtype([("revision", np.int64), ("older", np.int32), ("newer", np.int32), ("rack", np.int32)], align=True)
 
+OF_CLUSTERS = ("quarantined", "thresholds")  # fields that operators set
 Change = tuple[str, int, Any]  # what, the row it changes, and a shape, a row or the new value
 
 
@@ -79,7 +81,11 @@ class View:
 
     def set_quarantine(self, cluster: int, quarantined: bool) -> None:
         """Take a cluster out of use for new VMs, or back."""
-        self._change("quarantine", cluster, quarantined)
+        self._change("quarantined", cluster, quarantined)
+
+    def set_thresholds(self, cluster: int, thresholds: Thresholds) -> None:
+        """Keep other numbers of empty machines in a cluster."""
+        self._change("thresholds", cluster, thresholds.row)
 
     def foresee(self, arrivals: NDArray[np.float32], ahead: NDArray[np.float32]) -> None:
         """Expect VMs to come as often as this, and to fill machines like this; see `cluster_type`."""
@@ -103,22 +109,22 @@ class View:
             sign = 1 if what == "place" else -1
             self.kernel.place(*self.rows, row, value.row, sign)
             return "remove" if what == "place" else "place", row, value
-        if what == "quarantine":
-            old: int = bool(self.clusters[row]["quarantined"])
-            self.clusters[row]["quarantined"] = value
+        if what in OF_CLUSTERS:
+            was = self.clusters[what][row].copy()
+            self.clusters[what][row] = value
             self.kernel.touch_cluster(self.journal, row)
-            return what, row, old
+            return what, row, was
         if what == "foresight":
-            was = self.clusters["arrivals"][0].copy(), self.clusters["ahead"][0].copy()
+            before = self.clusters["arrivals"][0].copy(), self.clusters["ahead"][0].copy()
             self.clusters["arrivals"], self.clusters["ahead"] = value
             for cluster in range(len(self.clusters)):
                 self.kernel.touch_cluster(self.journal, cluster)
             self.outlooks += 1
-            return what, row, was
-        if what == "adopt":
-            before = self.machines[row : row + 1].copy()
-            self.kernel.adopt(*self.rows, row, value[0])
             return what, row, before
+        if what == "adopt":
+            fresh = self.machines[row : row + 1].copy()
+            self.kernel.adopt(*self.rows, row, value[0])
+            return what, row, fresh
         old = int(self.machines[row][what])
         if what == "state":
             self.kernel.set_state(*self.rows, row, value)
@@ -201,7 +207,7 @@ class View:
         fresh = View(self.zone, self.kernel, history=0)
         for field in ("health", "failures", "versions_behind"):
             fresh.machines[field] = self.machines[field]
-        for field in ("quarantined", "arrivals", "ahead"):
+        for field in (*OF_CLUSTERS, "arrivals", "ahead"):
             fresh.clusters[field] = self.clusters[field]
         for i in np.flatnonzero(fresh.machines["state"] != self.machines["state"]):
             fresh.set_state(int(i), MachineState(int(self.machines[i]["state"])))

@@ -21,6 +21,7 @@ MODULES = {
     "protean-table5": "buckets",
     "slides-online": "online",
     "slides-waste": "waste",
+    "slides-thresholds": "room",
 }
 
 

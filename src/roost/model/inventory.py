@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.thresholds import Thresholds, of_row
 from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
 
 
@@ -38,6 +39,7 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     vm_types: tuple[VMType, ...]
     conflicts: tuple[tuple[str, str], ...] = ()  # anti-colocation classes that keep apart
     excluded: Mapping[str, tuple[str, ...]] = {}  # cluster name -> VM types it refuses
+    thresholds: Mapping[str, Thresholds] = {}  # cluster name -> empty machines it keeps
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
@@ -70,6 +72,10 @@ def catalogue_of(zone: Zone) -> Catalogue:
         excluded={
             zone.cluster_names[c]: tuple(types[t] for t in np.flatnonzero(refused[c]))
             for c in np.flatnonzero(refused.any(axis=1))
+        },
+        thresholds={
+            zone.cluster_names[c]: of_row(zone.clusters["thresholds"][c])
+            for c in np.flatnonzero(zone.clusters["thresholds"].any(axis=1))
         },
     )
 
@@ -129,6 +135,7 @@ def zone_of(catalogue: Catalogue, machines: Iterable[MachineSpec]) -> Zone:
         ],
         conflicts=catalogue.conflicts,
         excluded={name: types for name, types in catalogue.excluded.items() if name in clusters},
+        thresholds={name: kept for name, kept in catalogue.thresholds.items() if name in clusters},
     )
     laid_out = [machine for rack in racks for machine in rack]
     bits = {features: zone.feature_bits(features) for features in {m.features for m in laid_out}}

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from roost.model.thresholds import Purpose
+
 CACHE_LINE = 64
 PACKINGS = 5  # kinds of machines, by how soon they are filled: to the brim, three by what is left, and empty ones
 
@@ -98,6 +100,7 @@ def cluster_type(bands: int, resources: int, vm_types: int) -> np.dtype[np.void]
             ("datacenter", np.int16),
             ("generation", np.int8),
             ("quarantined", np.int8),
+            ("thresholds", np.int32, (len(Purpose),)),  # empty machines that are kept, by purpose of a request
             ("features", np.int32),
             ("supports", np.int8, (vm_types,)),
             ("demands", np.int32, (vm_types, resources)),  # what a VM of each type takes here

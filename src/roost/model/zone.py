@@ -12,6 +12,7 @@ import numpy as np
 
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.rows import MachineState, cluster_type, machine_type, rack_type
+from roost.model.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,8 +106,12 @@ class Zone:
         groups: Sequence[MachineGroup],
         conflicts: Sequence[tuple[str, str]] = (),
         excluded: Mapping[str, Sequence[str]] | None = None,
+        thresholds: Mapping[str, Thresholds] | None = None,
     ) -> None:
-        """`groups` come sorted so that a cluster's racks are adjacent; `excluded` lists VM types a cluster refuses."""
+        """`groups` come sorted so that a cluster's racks are adjacent; `excluded` lists VM types a cluster refuses.
+
+        `thresholds`: the empty machines that clusters keep.
+        """
         self.name = name
         self.resources, self.bands = tuple(resources), tuple(bands)
         self.generations, self.vm_types = tuple(generations), tuple(vm_types)
@@ -132,6 +137,8 @@ class Zone:
                 self.demand[t, self.generation_index[generation]] = amounts
                 self.supported[t, self.generation_index[generation]] = 1
         self._lay_out(groups, excluded or {})
+        for cluster, kept in (thresholds or {}).items():
+            self.clusters["thresholds"][self.cluster_names.index(cluster)] = kept.row
 
     def _lay_out(self, groups: Sequence[MachineGroup], excluded: Mapping[str, Sequence[str]]) -> None:
         """One row per machine, rack and cluster; a rack's machines and a cluster's racks are adjacent."""
@@ -256,6 +263,12 @@ class Zone:
         if (row := self.machine_index.get(name)) is None:
             raise UnknownName("machine", "machine", name, self.machine_names)
         return row
+
+    def cluster(self, name: str) -> int:
+        """The row of a cluster."""
+        if name not in self.cluster_names:
+            raise UnknownName("cluster", "cluster", name, self.cluster_names)
+        return self.cluster_names.index(name)
 
     def vm_type(self, name: str, where: str = "vm.type") -> int:
         """The index of a VM type."""

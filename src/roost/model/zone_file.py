@@ -27,6 +27,7 @@ from roost.model.machine_list import (
 )
 from roost.model.rows import MachineState
 from roost.model.synthetic import standard_generations, standard_vm_types
+from roost.model.thresholds import PURPOSES, Thresholds
 from roost.model.yaml_file import Step, YamlFile
 from roost.model.zone import (
     CONDITION,
@@ -63,6 +64,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bands: Annotated[tuple[Name, ...], Meta(min_length=1)] = DEFAULT_BANDS
     features: list[Name] = []
     anti_colocation: list[tuple[Name, Name]] = []
+    thresholds: dict[str, Any] = {}
     clusters: list[Any] = []
     machines: str = ""
 
@@ -88,6 +90,7 @@ class _Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     update_domains: Annotated[int, Meta(ge=1, le=INT16_MAX)] = UPDATE_DOMAINS
     features: list[Name] = []
     excludes: list[str] = []
+    thresholds: dict[str, Any] | None = None
 
 
 def load_zone(path: str | Path) -> Zone:
@@ -110,6 +113,7 @@ def load_zone(path: str | Path) -> Zone:
     if not groups:
         raise file.mistake((), "describes no machines", "give it `clusters`, or a list of `machines`")
     _check_features(features, asked, strict=head.vm_types != STANDARD)
+    thresholds = _thresholds(file, head, clusters, groups)
     try:
         zone = Zone(
             name=head.name,
@@ -120,6 +124,7 @@ def load_zone(path: str | Path) -> Zone:
             groups=groups,
             conflicts=head.anti_colocation,
             excluded={cluster.name: cluster.excludes for cluster in clusters},
+            thresholds=thresholds,
         )
     except InvalidInput as error:
         raise file.mistake((error.where,), error.problem, error.remedy) from None
@@ -261,6 +266,32 @@ def _clusters(
             problem = f"brings the zone to {machines:,} machines"
             raise file.mistake(("clusters", i, "racks"), problem, f"a zone has at most {MOST_MACHINES:,}")
     return clusters
+
+
+def _thresholds(
+    file: YamlFile, head: _File, clusters: Sequence[_Cluster], groups: Sequence[MachineGroup]
+) -> dict[str, Thresholds]:
+    """What each cluster keeps: its own thresholds, else those of the zone, which are for listed clusters, too."""
+    own: dict[str, tuple[At, dict[str, Any]]] = {
+        c.name: (("clusters", i, "thresholds"), c.thresholds)
+        for i, c in enumerate(clusters)
+        if c.thresholds is not None
+    }
+    sizes: dict[str, int] = {}
+    for group in groups:
+        sizes[group.cluster] = sizes.get(group.cluster, 0) + len(group.names)
+    found = {}
+    for name, machines in sizes.items():
+        at, given = own.get(name, (("thresholds",), head.thresholds))
+        for field in given:
+            if field not in PURPOSES:
+                raise UnknownName(file.where((*at, field)), "threshold", field, PURPOSES)
+        try:
+            found[name] = Thresholds(**given)
+            found[name].check_size(name, machines)
+        except InvalidInput as error:
+            raise file.mistake((*at, error.where.partition(".")[2]), error.problem, error.remedy) from None
+    return found
 
 
 def _racks(cluster: _Cluster) -> Iterator[MachineGroup]:

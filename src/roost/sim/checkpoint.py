@@ -32,6 +32,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     guests: list[tuple[str, int, str, str, int]]  # of each: tenant, request, type, priority, machine
     agents: list[AgentMemory]
     tracker: dict[str, Any]
+    arrivals: tuple[float, float, list[tuple[str, str, float]]]  # see ArrivalRates
     run_s: float
 
 

@@ -22,6 +22,7 @@ from roost.agent.replica import Replica
 from roost.model.change import Entry
 from roost.model.errors import InvalidInput
 from roost.model.request import HOLD, UNCONSTRAINED, Placement, Request
+from roost.model.thresholds import Purpose
 from roost.rules.policy import Policy
 from roost.sim.diff import Diff
 from roost.sim.differences import DifferenceLog, Differences
@@ -156,7 +157,7 @@ class _Recorded:
         order = record.order or tuple(range(len(request.vms)))
         trial = Trial(
             order=order,
-            shapes=allocator.shapes_of(request, arm),
+            shapes=allocator.shapes_of(request, arm, Purpose[record.purpose.upper()]),
             homes=() if entry.constraints == UNCONSTRAINED else tuple(self._homes(entry.tenant)),
             machines=tuple(index[entry.placed[i].machine] for i in order),
             refused=record.refused,

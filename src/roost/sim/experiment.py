@@ -200,6 +200,7 @@ class Experiment(_Spec, frozen=True):
     faults: Faults = Faults()
     policy_changes: tuple[PolicyChange, ...] = ()
     migrations: Migrations | None = None
+    foresight: Duration | None = None  # so often it is foreseen where VMs of low priority are safe; None: never
     speed: Positive = 1.0  # the workload's time passes so many times faster: arrivals come sooner, VMs leave sooner
     fill: Share = 0.0  # of the cores, taken before the beginning by VMs like those of the workload
     warm_up: Duration = 0.0  # the first part does not count in the summary
@@ -221,7 +222,8 @@ class Experiment(_Spec, frozen=True):
             if not given or len(set(given)) < len(given):
                 raise InvalidInput(name, f"is {list(given)}", "give one or more, each once")
         self.agents.settings()
-        for at, lasts in (("warm_up", self.warm_up), ("until", self.until), ("sample", self.sample), ("bin", self.bin)):
+        for at in ("warm_up", "until", "sample", "bin", "foresight"):
+            lasts: float | str | None = getattr(self, at)
             if lasts is not None and seconds(lasts, at) == 0 and at != "warm_up":
                 raise InvalidInput(at, "is 0", "give a time")
         if 60 % seconds(self.bin, "bin"):

@@ -24,9 +24,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from roost.agent import foresight
 from roost.agent.agent import Agent, AgentMemory, Watcher
 from roost.agent.courier import Group
-from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetMachine
+from roost.agent.foresight import ArrivalRates, foresee
+from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetEntry, SetMachine
 from roost.engine.funnel import chosen_clusters, machine_stages
 from roost.model.change import Entry
 from roost.model.errors import InvalidInput, InvariantBroken, Outdated, UnknownName
@@ -54,7 +56,7 @@ Progress = Callable[[float, int], None]  # share done, operations so far
 Witness = Callable[[Operation, Answer], None]
 
 # What happens, in the order in which it does at one moment; arrivals come after departures, a sample after both.
-LEAVE, COMMIT, LOOK, FAIL, REPAIR, DRAIN, RESUME, SWITCH, MIGRATE, COPIED, ARRIVE, SAMPLE = range(12)
+LEAVE, COMMIT, LOOK, FAIL, REPAIR, DRAIN, RESUME, SWITCH, MIGRATE, COPIED, FORESEE, ARRIVE, SAMPLE = range(13)
 STANDING, HEALING = -1, -2  # in place of the number of a request
 RARELY = (20_000, 10, 2_000)  # collections of garbage, by generation
 NOTHING_CACHED = CacheUse(0, 0, 0)
@@ -118,6 +120,8 @@ class Simulation:
         self._maintenance: list[tuple[float, float, list[int]]] = []  # from, to, machines
         self._mtbf = seconds(self._faults.mtbf, "faults.mtbf") if self._faults.mtbf is not None else 0.0
         self._repair = seconds(self._faults.repair, "faults.repair")
+        self._foresight = seconds(experiment.foresight, "foresight") if experiment.foresight is not None else 0.0
+        self._arrivals = ArrivalRates()
 
         self.clock = Clock()
         self._random = np.random.default_rng([seed, 1])
@@ -209,6 +213,8 @@ class Simulation:
 
         if self.experiment.migrations is not None:
             self._at_time(seconds(self.experiment.migrations.at, "migrations.at"), MIGRATE)
+        if self._foresight:
+            self._at_time(0.0, FORESEE)
 
     def _maintained(self, cluster: str, share: float) -> list[int]:
         machines = len(self.zone.machines)
@@ -372,6 +378,8 @@ class Simulation:
                     moved(index[each.machine], types[each.spec.type], each.spec.priority in top, -1)
                 if entry.eviction is not None:
                     self._evict(entry)
+                if self._foresight:
+                    self._arrivals.note(entry)
         worker.courier.bring(now + half, group, outcomes, self._latency.commit_s)
         if half or worker.busy_until > now:
             self._wake(worker, max(now + half, worker.busy_until))
@@ -413,9 +421,9 @@ class Simulation:
             judged = engine.judge(view, shape, engine.desk)
             self.tracker.narrowed(machine_stages(engine, view, judged, chosen_clusters(engine, view, shape, judged)))
 
-    def _ask(self, request: Request, done: Callable[[Answer], None]) -> None:
+    def _ask(self, request: Request, done: Callable[[Answer], None], *, healing: bool = False) -> None:
         self._open += 1
-        self._submit(PlaceVMs(request), done)
+        self._submit(PlaceVMs(request, healing=healing), done)
 
     def _placed(self, number: int, arrived: float, request: Request, answer: Answer) -> None:
         """A request of the workload is answered."""
@@ -602,7 +610,7 @@ class Simulation:
         if left := [number for number in lost if number in self._guests]:
             wishes = tuple(self._guests[number].vm for number in left)
             again = Request(first.tenant, wishes, self.workload.constraints.get(first.request))
-            self._ask(again, partial(self._healed, self.clock.now, left))
+            self._ask(again, partial(self._healed, self.clock.now, left), healing=True)
 
     def _healed(self, since: float, numbers: Sequence[int], answer: Answer) -> None:
         """VMs run again, or never will."""
@@ -637,6 +645,18 @@ class Simulation:
             worker.agent.switch(self._find_policy(policy))
         self._cached_before = NOTHING_CACHED
         _share_recheck(self._workers)
+
+    def _foresee(self, _: None) -> None:
+        """What is to be expected, by all that was placed so far, on the zone as the first agent knows it."""
+        self._at_time(self.clock.now + self._foresight, FORESEE)
+        allocator = self._workers[0].agent.allocator
+        if rates := self._arrivals.per_hour(self.clock.now):
+            value = msgspec.json.encode(foresee(self.zone, allocator.view.machines, rates, self.clock.now)).decode()
+            self._submit(SetEntry(foresight.KIND, foresight.NAME, value), self._foreseen)
+
+    def _foreseen(self, answer: Answer) -> None:
+        if not answer.ok:
+            raise InvariantBroken(f"{answer.key}: {answer.detail}")
 
     # ------------------------------------------------------------------------------------------------ migrations
 
@@ -715,6 +735,7 @@ class Simulation:
                 guests=[(g.tenant, g.request, g.vm.type, g.vm.priority, g.machine) for g in guests.values()],
                 agents=[worker.agent.memory() for worker in self._workers],
                 tracker=self.tracker.state(),
+                arrivals=self._arrivals.state(),
                 run_s=time.perf_counter() - self._started,
             ),
             self.store.load(),
@@ -743,6 +764,7 @@ class Simulation:
         top = ("", self.zone.bands[0])
         self._lower = {each.name: number for number, each in self._guests.items() if each.vm.priority not in top}
         self.tracker.restore(saved.tracker)
+        self._arrivals.restore(saved.arrivals)
         self.store = MemoryStore(self.store.catalogue, ledger)
         self._workers = self._hire(self._find_policy(self.policy_now), saved.agents)
 
@@ -829,5 +851,6 @@ HANDLERS: dict[int, Callable[[Simulation, Any], None]] = {
     SWITCH: Simulation._switch,
     MIGRATE: Simulation._migrate,
     COPIED: Simulation._copied,
+    FORESEE: Simulation._foresee,
     SAMPLE: Simulation._sample,
 }

@@ -20,6 +20,7 @@ from roost.model.change import Entry, Placed
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import UNCONSTRAINED, VM, Constraints
+from roost.model.thresholds import PurposeName
 from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
 
 LARGEST_GROUP = 1_024  # proposals that can share a transaction
@@ -199,6 +200,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     victims: tuple[Victim, ...] = ()  # what gave way
     lots: int = 0  # the state of its random numbers afterwards
     avoiding: bool = False  # drew among the top N instead of the best, to avoid conflicts
+    purpose: PurposeName = "new"  # of a request to place
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

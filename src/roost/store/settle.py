@@ -240,7 +240,7 @@ class _Desk:
         tried: list[Placed] = []
         names: set[str] = set()
         try:
-            for each in proposal.placed:
+            for each in self._highest_first(proposal.placed):
                 if (each.vm in facts.vms and each.vm not in left) or each.vm in names:
                     raise _Lost("name", f"a VM {each.vm} runs already", stamp=now)
                 # As its own priority sees the machine, so with the victims there.
@@ -248,9 +248,9 @@ class _Desk:
                     raise _Lost("room", f"machine {each.machine}: {problem}", tuple(touched))
                 tried.append(each)
                 names.add(each.vm)
-            if self.accounts.bands > 1:
+            if self.accounts.bands > 1 or proposal.victims:
                 self._check_evicted(proposal, touched)
-        except _Lost:
+        except (_Lost, InvalidInput):
             for again in reversed(tried):
                 bench.remove(again.machine, again.spec, tenant)
             raise
@@ -299,6 +299,14 @@ class _Desk:
 
     # --------------------------------------------------------------------------------------------- giving way
 
+    def _highest_first(self, placed: Sequence[Placed]) -> Sequence[Placed]:
+        """In the order of priority: each must fit beside all that is not below it, also of its own request. Else one
+        that takes what is free could make VMs of its own band give way to a higher one that comes with it.
+        """
+        if len(placed) == 1 or self.accounts.bands == 1:
+            return placed
+        return sorted(placed, key=lambda each: self.accounts.band(each.spec))
+
     def _check_victims(self, proposal: Place) -> None:
         """Victims are as the proposal says, and what is held for them is among them."""
         vms, names = self.facts.vms, {victim.vm.vm for victim in proposal.victims}
@@ -342,26 +350,30 @@ class _Desk:
 
     def _check_needed(self, proposal: Place, room: Mapping[str, Sequence[int]], highest: Mapping[str, int]) -> None:
         """Each victim is of lower priority than what comes to its machine, and would not fit beside it; or it belongs
-        to one that is: what is held for that, or a VM of the same tenant, if it wants its VMs to go together.
+        to one that does: as what is held for it. Of VMs that go together, not all could have stayed.
         """
         accounts, facts = self.accounts, self.facts
         top = min(accounts.band(each.spec) for each in proposal.placed)
-        needed: set[str] = set()
+        # By tenant, VM and machine, what would have to fit; no VM: all those of the tenant.
+        taken: dict[tuple[str, str, str], list[int]] = {}
         for victim in proposal.victims:
             vm, band = victim.vm, accounts.band(victim.vm.spec)
             if band <= top:
                 raise InvalidInput("victims", f"VM {vm.vm} is not of lower priority", "leave it out")
-            if (left := room.get(vm.machine)) is not None and band > highest[vm.machine]:
+            if vm.machine in room and band > highest[vm.machine]:
+                together = facts.tenants[victim.tenant].constraints.evict_together
+                amounts = taken.setdefault((victim.tenant, "" if together else vm.vm, vm.machine), [])
                 demand = accounts.demand(vm.spec, facts.machines[vm.machine])
-                if any(need > has for need, has in zip(demand, left, strict=True)):
-                    needed.add(vm.vm)
-        tenants = {victim.tenant for victim in proposal.victims if victim.vm.vm in needed}
-        together = {name for name in tenants if facts.tenants[name].constraints.evict_together}
+                amounts[:] = [a + b for a, b in zip(amounts, demand, strict=True)] if amounts else demand
+        needed = {
+            (tenant, name)
+            for (tenant, name, machine), amounts in taken.items()
+            if any(need > has for need, has in zip(amounts, room[machine], strict=True))
+        }
         for victim in proposal.victims:
-            name = victim.vm.vm
-            if name in needed or name.removesuffix(HOLD) in needed or victim.tenant in together:
-                continue
-            raise _Lost("victims", f"VM {name} need not give way", tuple(room))
+            tenant, name = victim.tenant, victim.vm.vm
+            if needed.isdisjoint(((tenant, ""), (tenant, name), (tenant, name.removesuffix(HOLD)))):
+                raise _Lost("victims", f"VM {name} need not give way", tuple(room))
 
     def _eviction(self, proposal: Place) -> Eviction:
         band = min(self.accounts.band(each.spec) for each in proposal.placed)

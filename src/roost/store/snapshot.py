@@ -14,9 +14,10 @@ from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import VM
 from roost.model.rows import MachineState
+from roost.model.thresholds import KIND as THRESHOLD
 from roost.store.ledger import ClusterRow, Ledger, TenantRow, VMRow
 
-REGISTRY = ("policy", "past policy", "active")  # the kinds of entries that are taken along
+REGISTRY = ("policy", "past policy", "active", THRESHOLD)  # the kinds of entries that are taken along
 
 
 class MachineNow(msgspec.Struct, frozen=True, array_like=True, gc=False):

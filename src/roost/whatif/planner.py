@@ -23,6 +23,7 @@ from roost.engine.shape import Shape
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import HOLD, UNCONSTRAINED, hold_of
 from roost.model.rows import MachineState
+from roost.model.thresholds import Purpose
 from roost.store.ledger import Ledger
 from roost.whatif.measures import measure, type_mix
 from roost.whatif.plan import Move, Plan, Terms, plan_id
@@ -234,7 +235,7 @@ class _Planner:
     def _shape(self, vm: RunningVM) -> Shape | None:
         """All that a VM asks of its machine, or None if the policy does not know what it asks for."""
         try:
-            return self.allocator.shape(vm.vm, vm.tenant)
+            return self.allocator.shape(vm.vm, vm.tenant, purpose=Purpose.HEALING)  # it is admitted already
         except InvalidInput:
             return None
 

@@ -14,6 +14,7 @@ from roost.engine.capacity import room_for
 from roost.engine.ruleset import PolicySplit
 from roost.model.errors import InvalidInput
 from roost.model.request import HOLD, VM, Request
+from roost.model.thresholds import Purpose
 from roost.rules.policy import Policy
 from roost.store.ledger import Ledger, TenantRow, VMRow
 from roost.store.memory import MemoryStore
@@ -84,7 +85,7 @@ class Stage:
         wish = Request(tenant, [msgspec.structs.replace(vm, name="")], known.constraints if known else None)
         kind = msgspec.json.encode((wish.vms, wish.constraints))
         if kind not in self._reasons and len(self._reasons) < EXPLAINED:
-            self._reasons[kind] = self.allocator.explain(wish).summary
+            self._reasons[kind] = self.allocator.explain(wish, purpose=Purpose.HEALING).summary
         return self._reasons.get(kind, "")
 
     # ------------------------------------------------------------------------------------------- moving house
@@ -122,7 +123,7 @@ class Stage:
         def wish(names: Sequence[str]) -> PlaceVMs:
             tenant = vms[names[0]].tenant
             named = [msgspec.structs.replace(vms[name].spec, name=name) for name in names]
-            return PlaceVMs(Request(tenant, named, tenants[tenant].constraints))
+            return PlaceVMs(Request(tenant, named, tenants[tenant].constraints), healing=True)
 
         answers = self.do(*(wish(names) for names in groups))
         apart = [[name] for names, answer in zip(groups, answers, strict=True) if not answer.ok for name in names]

@@ -11,6 +11,7 @@ from roost.engine.rule import Rule, rule_of
 from roost.engine.ruleset import BoundRule
 from roost.engine.shape import vm_row_type
 from roost.engine.tenant_row import TENANT_TYPE
+from roost.model.thresholds import Purpose
 from roost.model.zone import Zone
 
 ZONE = Zone.synthetic(machines=100, seed=0)
@@ -82,7 +83,7 @@ def cluster(
     **fields: Any,
 ) -> SimpleNamespace:
     """A cluster that takes every type, as large as one machine of `CAPACITY`."""
-    defaults = {"machines": 10, "empty": (10,) * BANDS, "supports": (1,) * TYPES}
+    defaults = {"machines": 10, "empty": (10,) * BANDS, "supports": (1,) * TYPES, "thresholds": (0, 0, 0)}
     return _row("cluster", **(defaults | _used(_use(capacity, regular, spot)) | fields))
 
 
@@ -217,6 +218,8 @@ def clusters(draw: st.DrawFn) -> SimpleNamespace:
         "quarantined": _flag,
         "features": _bits,
         "supports": _each(TYPES, _flag),
+        "empty": _each(BANDS, _few),
+        "thresholds": _each(len(Purpose), _few),
     }
     return _row("cluster", **{name: draw(strategy) for name, strategy in fields.items()}, **draw(_rooms()))
 
@@ -236,6 +239,7 @@ def vms(draw: st.DrawFn) -> SimpleNamespace:
         "priority": st.integers(0, BANDS - 1),
         "generation": st.integers(-1, GENERATIONS - 1),
         "avoids": _each(CLASSES, _flag),
+        "purpose": st.integers(0, len(Purpose) - 1),
     }
     return _row("vm", **{name: draw(strategy) for name, strategy in fields.items()})
 

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from roost.model.thresholds import Purpose
 from roost.rules.clusters.below_limit import below_limit
 from roost.rules.clusters.emptier_first import emptier_first
 from roost.rules.clusters.in_cluster import in_cluster
 from roost.rules.clusters.in_datacenter import in_datacenter
 from roost.rules.clusters.in_generation import in_generation
 from roost.rules.clusters.keep_special_hardware import keep_special_hardware
+from roost.rules.clusters.keeps_empty_machines import keeps_empty_machines
 from roost.rules.clusters.not_quarantined import not_quarantined
 from roost.rules.clusters.older_generation_first import older_generation_first
 from roost.rules.clusters.type_supported import type_supported
@@ -79,6 +81,28 @@ def test_a_vm_that_is_not_pinned_goes_anywhere(rule: Callable[..., Any], wanted:
 def test_a_quarantined_cluster_takes_nothing() -> None:
     assert allows(not_quarantined, cluster(quarantined=0), vm())
     assert not allows(not_quarantined, cluster(quarantined=1), vm())
+
+
+def test_each_kind_of_request_stops_at_its_own_number_of_empty_machines() -> None:
+    def stops(empty: int) -> list[bool]:
+        left = cluster(thresholds=(3, 2, 1), empty=(empty, empty))
+        return [not allows(keeps_empty_machines, left, vm(purpose=purpose)) for purpose in Purpose]
+
+    new, scale_outs, healing = (True, False, False), (True, True, False), (True, True, True)
+    assert [tuple(stops(empty)) for empty in (4, 3, 2, 1, 0)] == [(False,) * 3, new, scale_outs, healing, healing]
+
+
+def test_a_cluster_without_thresholds_may_be_filled_to_the_last_machine() -> None:
+    for purpose in Purpose:
+        assert allows(keeps_empty_machines, cluster(thresholds=(0, 0, 0), empty=(0, 0)), vm(purpose=purpose))
+
+
+def test_what_is_kept_are_machines_without_regular_vms_and_spot_vms_may_use_them() -> None:
+    two_with_spot_vms = cluster(thresholds=(1, 0, 0), empty=(2, 0))
+    assert allows(keeps_empty_machines, two_with_spot_vms, vm(priority=REGULAR))
+    one_left = cluster(thresholds=(1, 0, 0), empty=(1, 1))
+    assert not allows(keeps_empty_machines, one_left, vm(priority=REGULAR))
+    assert allows(keeps_empty_machines, one_left, vm(priority=SPOT))
 
 
 def test_emptier_clusters_come_first() -> None:

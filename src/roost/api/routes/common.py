@@ -69,7 +69,9 @@ COMMON = (
 WRITING = (
     "roost.conflict", "roost.outdated", "roost.too_large", "roost.unsupported_media_type", "roost.retries_exhausted",
 )  # fmt: skip
-PLACING = (*WRITING, "roost.no_capacity", "roost.fragmented", "roost.tenant_constraint", "roost.never_fits")
+PLACING = (
+    *WRITING, "roost.no_capacity", "roost.fragmented", "roost.tenant_constraint", "roost.threshold", "roost.never_fits",
+)  # fmt: skip
 
 
 def may(scope: Scope, *codes: str, namespaced: bool = False, dry: type | None = None) -> dict[str, Any]:

@@ -184,6 +184,7 @@ def _view(asking: Asking, decided: Decided) -> DecisionView:
         waited_us=record.waited_us,
         decided_us=record.decided_us,
         avoided_conflict=record.avoiding,
+        purpose=record.purpose,
         evictions=len(evicted),
         evicted=seen_evicted(asking, evicted),
     )

@@ -1,0 +1,160 @@
+"""`roost thresholds`: the empty machines that clusters keep, through the service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from roost.cli.options import DryRun, Key, Service, flat
+from roost.cli.output import Form, Output, advise, print_json, print_table, when
+from roost.cli.tenant import show_done
+
+if TYPE_CHECKING:
+    from roost.wire import ThresholdPlan
+
+HELP = """How many empty machines each cluster keeps, and from whom.
+
+New deployments stop first, when a cluster has no more empty machines than `new`; scale-outs stop at `scale-out`,
+healing and moves at `healing`. What lies between two of these is a buffer. 0: they never stop for its sake.
+"""
+app = typer.Typer(help=HELP, no_args_is_help=True)
+
+Cluster = Annotated[str, typer.Argument(help="The cluster.", metavar="CLUSTER")]
+
+
+@app.command("list")
+@flat
+def list_thresholds(service: Service, output: Output = Form.TABLE) -> None:
+    """What each cluster keeps and has, who says so (the zone file, or the registry: an operator), and what has stopped.
+
+    Empty is a machine without a VM of the highest priority band: VMs of lower bands may run in what is kept.
+    """
+    with service.open() as client:
+        found = client.list_thresholds().items
+    if output is Form.JSON:
+        print_json(found)
+        return
+    print_table(
+        ("cluster", "machines", "empty", "new", "scale-out", "healing", "from", "stopped"),
+        (
+            (c.cluster, c.machines, c.empty, c.new, c.scale_out, c.healing, c.source,
+             ", ".join(name.replace("_", "-") for name in c.reached))
+            for c in found
+        ),
+    )  # fmt: skip
+
+
+@app.command("set")
+@flat
+def set_thresholds(
+    cluster: Cluster,
+    service: Service,
+    new: Annotated[int, typer.Option("--new", help="Where new deployments stop.", min=0, metavar="MACHINES")],
+    scale_out: Annotated[
+        int, typer.Option("--scale-out", help="Where scale-outs stop; not above --new.", min=0, metavar="MACHINES")
+    ] = 0,
+    healing: Annotated[
+        int, typer.Option("--healing", help="Where healing stops; not above --scale-out.", min=0, metavar="MACHINES")
+    ] = 0,
+    key: Key = "",
+    dry_run: DryRun = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Keep so many empty machines in a cluster, whatever the zone file says.
+
+    \b
+      roost thresholds set c000 --new 6 --scale-out 2      # 4 machines for growth, 2 for healing
+      roost thresholds set c000 --new 0                    # none at all
+    """
+    from roost.wire import ThresholdWish
+
+    wish = ThresholdWish(new=new, scale_out=scale_out, healing=healing)
+    with service.open() as client:
+        done = client.set_thresholds(cluster, wish, key=key, dry_run=dry_run)
+    show_done(done, f"set thresholds of {cluster}: new {new}, scale-out {scale_out}, healing {healing}", output)
+
+
+@app.command()
+@flat
+def clear(
+    cluster: Cluster, service: Service, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE
+) -> None:
+    """Keep as many empty machines in a cluster as the zone file says."""
+    with service.open() as client:
+        done = client.clear_thresholds(cluster, key=key, dry_run=dry_run)
+    show_done(done, f"cleared thresholds of {cluster}: the zone file decides", output)
+
+
+@app.command()
+@flat
+def compute(
+    service: Service,
+    target_healing: Annotated[
+        float, typer.Option(help="Share of the time in which more machines may be down than are kept.")
+    ] = 0.001,
+    target_scale_out: Annotated[
+        float, typer.Option(help="Share of the windows in which tenants may grow by more than is kept.")
+    ] = 0.01,
+    failures_per_day: Annotated[
+        float | None, typer.Option(help="Of a machine; as often as was seen, if left out.", show_default=False)
+    ] = None,
+    repair_hours: Annotated[
+        float | None, typer.Option(help="That a machine is down; as long as was seen, if left out.", show_default=False)
+    ] = None,
+    window_hours: Annotated[
+        float, typer.Option(help="For which tenants can grow, after new deployments have stopped.")
+    ] = 24.0,
+    turn_space: Annotated[int, typer.Option(help="Machines that are kept for moves.", min=0)] = 0,
+    apply: Annotated[bool, typer.Option("--apply", help="Set them, in every cluster.")] = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Thresholds from the zone's own history, for failure rates that you can live with.
+
+    Healing gets as many machines as were, or by their rate would be, down at once; scale-outs as many as tenants
+    grew by in a window. Nothing is changed without --apply.
+
+    \b
+      roost thresholds compute
+      roost thresholds compute --target-healing 0.0001 --failures-per-day 0.001 --repair-hours 24
+      roost thresholds compute --target-scale-out 0.05 --window-hours 72 --apply
+    """
+    from roost.wire import ThresholdTargets, ThresholdWish
+
+    targets = ThresholdTargets(
+        healing=target_healing,
+        scale_out=target_scale_out,
+        failures_per_day=failures_per_day,
+        repair_hours=repair_hours,
+        window_hours=window_hours,
+        turn_space=turn_space,
+    )
+    with service.open() as client:
+        found = client.compute_thresholds(targets)
+        for each in found.items if apply else ():
+            wish = ThresholdWish(new=each.new, scale_out=each.scale_out, healing=each.healing)
+            client.set_thresholds(each.cluster, wish)
+    if output is Form.JSON:
+        print_json(found)
+        return
+    _print_plan(found)
+    advise("they are set now" if apply else "nothing was changed; set them with --apply")
+
+
+def _print_plan(found: ThresholdPlan) -> None:
+    print_table(
+        (
+            "cluster", "machines", "new", "scale-out", "healing", "for growth", "for healing", "failures", "repair h",
+            "windows",
+        ),
+        (
+            (c.cluster, c.machines, c.new, c.scale_out, c.healing, c.for_growth, c.for_healing, c.failures,
+             round(c.repair_hours, 1), c.windows)
+            for c in found.items
+        ),
+    )  # fmt: skip
+    days = (found.until - found.since) / 86_400
+    advise(
+        f"from {days:,.1f} days, since {when(found.since)}, with {found.scale_outs:,} scale-outs, "
+        f"{found.refused:,} of them refused"
+    )
