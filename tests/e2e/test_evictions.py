@@ -7,13 +7,14 @@ import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.e2e.serving import ROOST, Serving, serving
-from tests.e2e.talking import audit, events, make_store, problem
+from tests.e2e.talking import audit, events, eventually, make_store, problem
 
 # The tiny zone has four machines of 16 cores that run D8, so eight of these fill it.
 FULL = 8
@@ -67,10 +68,11 @@ class Zone:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zone]:
-    """One service for all tests; nothing is tried again by itself."""
+    """One service for all tests."""
     folder = tmp_path_factory.mktemp("evictions")
     store = make_store(str(folder / "tiny.db"), folder)
-    with serving(store, "--policy", "fast") as service, httpx.Client(base_url=service.url, timeout=30) as http:
+    often = ("--set", "agent.requeue_seconds=0.1", "--set", "agent.foresight_seconds=0.5")
+    with serving(store, "--policy", "fast", *often) as service, httpx.Client(base_url=service.url, timeout=30) as http:
         zone = Zone(service, http, {"nobody": {}})
         for name, more in (("root", {"scopes": ["admin"]}), *((n, _bound(n)) for n in ("gold", "lead"))):
             made = http.post("/v1/tokens", json={"name": name, **more}, headers=zone.headers.get("root"))
@@ -190,7 +192,8 @@ def test_evictions_are_listed_latest_first_page_by_page_by_tenant_and_time(zone:
         assert (each["grace"], each["requeue"]) == (30.0, False)
         assert 0 < each["ran"] < 60
 
-    paged, cursor = [], ""
+    paged: list[Any] = []
+    cursor: str | None = ""
     while cursor is not None:
         page = zone.get("/v1/evictions", since=start, limit=3, cursor=cursor)
         paged += page["items"]
@@ -252,3 +255,82 @@ def test_a_tenant_may_ask_that_its_vms_go_together(zone: Zone) -> None:
     last = zone.place("last")
     assert sorted(each["vm"] for each in last["evicted"]) == ["pair/0", "pair/1"]
     problem(zone.ask("GET", "/v1/tenants/pair"), "roost.not_found")
+
+
+# ------------------------------------------------------------------------------------------------------ coming back
+
+
+def test_a_vm_that_waits_is_seen_comes_back_or_is_cancelled(zone: Zone) -> None:
+    zone.place("lead", FULL, priority="spot", requeue=True)
+    placed = zone.place("gold", 2, who="gold")
+    gone = sorted(each["vm"] for each in zone.get("/v1/evictions", limit=2)["items"])
+    waiting = zone.get("/v1/waiting")["items"]
+    assert [each["vm"] for each in waiting] == gone
+    assert {(w["tenant"], w["type"], w["priority"], w["cause"]) for w in waiting} == {
+        ("lead", "D8", "spot", placed["decision"])
+    }
+    assert {each["cause"] for each in zone.get("/v1/waiting", "lead")["items"]} == {""}
+    assert zone.get("/v1/waiting", "gold")["items"] == []
+    paged = zone.get("/v1/waiting", limit=1)
+    assert [each["vm"] for each in paged["items"]] == gone[:1]
+    assert zone.get("/v1/waiting", limit=1, cursor=paged["next"])["items"][0]["vm"] == gone[1]
+    assert zone.command("evictions", "waiting", "--tenant", "lead").count("spot") == 2
+
+    problem(zone.ask("DELETE", f"/v1/waiting/{gone[0]}", who="gold"), "roost.not_found")
+    assert f"{gone[0]} waits no longer" in zone.command("evictions", "cancel", gone[0], "--key", "enough", who="lead")
+    zone.command("evictions", "cancel", gone[0], "--key", "enough", who="lead")
+    problem(zone.ask("DELETE", f"/v1/waiting/{gone[0]}"), "roost.not_found")
+    zone.release("gold")
+    eventually(lambda: not zone.get("/v1/waiting")["items"])
+    running = {vm["vm"] for vm in zone.get("/v1/tenants/lead")["vms"]}
+    assert gone[1] in running
+    assert gone[0] not in running
+
+
+def test_metrics_count_evictions_and_what_waits(zone: Zone) -> None:
+    def number(name: str) -> float:
+        lines = zone.ask("GET", "/metrics").text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+    before = number('roost_evictions_total{cause="regular",priority="spot"}')
+    ran = number('roost_evicted_after_seconds_count{priority="spot"}')
+    zone.place("lead", FULL, priority="spot", requeue=True)
+    zone.place("gold", 3)
+    assert number('roost_evictions_total{cause="regular",priority="spot"}') == before + 3
+    assert number('roost_evicted_after_seconds_count{priority="spot"}') == ran + 3
+    eventually(lambda: number("roost_waiting_vms ") == 3)
+
+
+def test_what_is_to_be_expected_is_told_for_as_long_as_vms_come(zone: Zone) -> None:
+    since = zone.revision()
+    zone.place("lead", 2, priority="spot")
+    with zone.http.stream("GET", f"/v1/changes/stream?since={since}", headers=zone.headers["root"]) as stream:
+        changes = (change for _, kind, change in events(stream) if kind == "change")
+        told = next(each for each in changes if "set foresight zone" in each["registered"])
+    assert told["by"] == "foresight"
+
+
+def test_a_vm_that_waits_survives_that_the_service_is_killed_and_comes_back_once(tmp_path: Path) -> None:
+    store = make_store(str(tmp_path / "tiny.db"), tmp_path)
+    wish = {"tenant": "lead", "vms": [{"type": "D8", "count": FULL, "priority": "spot", "requeue": True}]}
+    with serving(store, "--policy", "fast") as service:
+        assert httpx.post(f"{service.url}/v1/tenants", json=wish).status_code == 201
+        placed = httpx.post(f"{service.url}/v1/tenants", json={"tenant": "gold", "vms": [{"type": "D8"}]}).json()
+        (gone,) = (each["vm"] for each in placed["evicted"])
+        _kill(service)
+    with serving(store, "--policy", "fast") as service:
+        assert [each["vm"] for each in httpx.get(f"{service.url}/v1/waiting").json()["items"]] == [gone]
+        assert httpx.delete(f"{service.url}/v1/tenants/gold").status_code == 200
+        _kill(service)  # before or after the VM is placed again
+    with serving(store, "--policy", "fast") as service:
+        eventually(lambda: not httpx.get(f"{service.url}/v1/waiting").json()["items"])
+        vms = httpx.get(f"{service.url}/v1/tenants/lead").json()["vms"]
+        changes = httpx.get(f"{service.url}/v1/changes", params={"limit": 1_000}).json()["items"]
+    assert sorted(vm["vm"] for vm in vms) == [f"lead/{i}" for i in range(FULL)]
+    assert sum(gone in [vm["vm"] for vm in each.get("placed", ())] for each in changes) == 2
+    audit(store)
+
+
+def _kill(service: Serving) -> None:
+    service.process.kill()
+    service.process.wait()

@@ -379,7 +379,7 @@ class Agent:
             self._busy.add(_tenant_of(ticket.operation))
             if isinstance(proposal, store.Place):
                 vms += len(proposal.placed)
-                ahead.plain &= not proposal.victims and not proposal.leaving
+                ahead.plain &= not (proposal.victims or proposal.leaving or proposal.requeued)
             elif not isinstance(proposal, store.Decline | store.Ask):
                 ahead.plain = False
         if not tickets:
@@ -431,7 +431,8 @@ class Agent:
         common: _Common = {"key": ticket.key, "request": ticket.request, "record": record}
         if isinstance(operation, ReleaseVMs):
             released, stamp = self._releasing(operation)
-            return store.Release(tenant=operation.tenant, released=released, stamp=stamp, **common)
+            waiting = () if operation.vms else self.replica.waiting_of(operation.tenant)
+            return store.Release(tenant=operation.tenant, released=released, stamp=stamp, waiting=waiting, **common)
         if isinstance(operation, MoveVM):
             return self._move(ticket, operation, common)
         if isinstance(operation, SetMachine):
@@ -443,7 +444,12 @@ class Agent:
             if operation.kind == THRESHOLD and operation.value is not None:
                 check_entry(self.replica.allocator.zone, operation.name, operation.value)
             return store.Register(
-                kind=operation.kind, name=operation.name, value=operation.value, guarded=operation.new, **common
+                kind=operation.kind,
+                name=operation.name,
+                value=operation.value,
+                expected=operation.instead_of,
+                guarded=operation.new or operation.instead_of is not None,
+                **common,
             )
         if isinstance(operation, SetCluster):
             return store.SetQuarantine(cluster=operation.cluster, quarantined=operation.quarantined, **common)
@@ -461,6 +467,8 @@ class Agent:
             raise UnknownName("tenant", "tenant with VMs", request.tenant, replica.allocator.tenants)
         if operation.generation is not None:
             _check_generation(f"tenant {request.tenant}", operation.generation, stamp)
+        if operation.requeued:
+            request = operation.request_now(known is not None)
         purpose = Purpose.HEALING if operation.healing else None
         return self._propose(ticket, request, round_, position, stamp, top, purpose)
 
@@ -536,6 +544,7 @@ class Agent:
             leaving=tuple([replica.running(vm) for vm in leaving]),
             victims=record.victims,
             grace=arm.policy.rules.evictions.grace,
+            requeued=isinstance(ticket.operation, PlaceVMs) and ticket.operation.requeued,
             seen=seen,
         )
 

@@ -24,6 +24,10 @@ class PlaceVMs(_Operation, frozen=True, tag="place"):
     healing: bool = False  # the VMs ran until their machine failed
     requeued: bool = False  # they waited for room since they had to give way; nobody from outside can say so
 
+    def request_now(self, exists: bool) -> Request:
+        """What is asked for: VMs that waited go by the constraints that their tenant has now, if it has VMs."""
+        return msgspec.structs.replace(self.request, constraints=None) if self.requeued and exists else self.request
+
 
 class ReleaseVMs(_Operation, frozen=True, tag="release"):
     """Take VMs of a tenant away: scale it in, or, without names, delete it."""
@@ -88,6 +92,7 @@ class SetEntry(_Operation, frozen=True, tag="entry"):
     name: str
     value: str | None = None
     new: bool = False  # there must be none of this name yet
+    instead_of: str | None = None  # if given, it must be the present value
 
 
 Operation = PlaceVMs | ReleaseVMs | HealVMs | MoveVM | SetMachine | SetCluster | AddMachines | RemoveMachines | SetEntry

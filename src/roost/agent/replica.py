@@ -29,7 +29,7 @@ from roost.model.rows import MachineState
 from roost.model.thresholds import KIND as THRESHOLD
 from roost.model.thresholds import NONE, Purpose, of_row
 from roost.model.zone import CONDITION
-from roost.store.contract import FeedRow, Victim
+from roost.store.contract import WAITING, FeedRow, Victim, Waiting
 from roost.store.ledger import Ledger, MachineRow
 
 
@@ -151,6 +151,11 @@ class Replica:
     def placed(self, round_: int, position: int) -> tuple[Placed, ...]:
         """What was placed ahead of the feed, by name, in the order of the request's VMs."""
         return tuple([self.running(vm) for vm in self.ahead[round_].placed[position].vms])
+
+    def waiting_of(self, tenant: str) -> tuple[str, ...]:
+        """The VMs of a tenant that had to give way and wait for room."""
+        found = [(name, value) for (kind, name), value in self.registry.items() if kind == WAITING]
+        return tuple(name for name, value in found if msgspec.json.decode(value, type=Waiting).tenant == tenant)
 
     def running(self, vm: RunningVM) -> Placed:
         """A VM as stores keep it."""

@@ -138,8 +138,9 @@ class _Backwards:
 
 
 def _evicted(entry: Entry) -> list[Placed]:
-    """The VMs that an entry evicts; room that was held for them is none."""
-    return [each for each in entry.released if not each.vm.endswith(HOLD)]
+    """The VMs that an entry evicts: not room that was held for them, and not those that run elsewhere now."""
+    placed = {each.vm for each in entry.placed}
+    return [each for each in entry.released if each.vm not in placed and not each.vm.endswith(HOLD)]
 
 
 def _view(revision: int, entry: Entry, vm: Placed, principal: Principal) -> EvictionView:
