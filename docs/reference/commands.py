@@ -54,6 +54,8 @@ def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     if not isinstance(command, TyperGroup):
         yield name, command
         return
+    if command.invoke_without_command:
+        yield name, command
     for each in command.commands.values():
         yield from _leaves(each, f"{name} {each.name}")
 

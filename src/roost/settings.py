@@ -92,6 +92,14 @@ class Agent(Section):
     group_vms: int = say(512, "VMs that may be decided and committed together.", "VMs", (1, 100_000))
     top: int = say(100, "Machines that a conflict-avoiding choice is among; 1 never avoids.", "machines", (1, 1_000))
     window: int = say(50, "Commits over which the share of conflicts is taken.", "commits", (1, 100_000))
+    requeue_seconds: float = say(
+        1.0, "How often VMs that had to give way and wait are tried again, once there may be room; 0 is never.",
+        "seconds", (0, 86_400),
+    )  # fmt: skip
+    foresight_seconds: float = say(
+        600.0, "How often what is to be expected is worked out anew, for the rule `safest`; 0 is never.",
+        "seconds", (0, 86_400),
+    )  # fmt: skip
     seed: int = say(0, "Where random choices begin; 0 begins elsewhere each time.", "", (0, 2**63 - 1))
 
 

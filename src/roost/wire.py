@@ -59,6 +59,7 @@ class VMWish(Asked, frozen=True):
     cluster: Word = ""
     generation: Word = ""
     traits: Mapping[Word, Annotated[int, Meta(ge=-(2**53), le=2**53)]] = {}
+    requeue: bool = False  # placed again under its name, as soon as there is room, after it had to give way
 
 
 Wishes = Annotated[tuple[VMWish, ...], Meta(min_length=1, max_length=10_000)]
@@ -115,6 +116,16 @@ class Placement(Wire, frozen=True, gc=False):
     machine: str
 
 
+class EvictedVM(Wire, frozen=True, gc=False):
+    """A VM that gave way to others of a higher priority."""
+
+    vm: str
+    tenant: str
+    type: str
+    priority: str
+    machine: str
+
+
 class Placed(Wire, frozen=True):
     """What was placed."""
 
@@ -125,6 +136,8 @@ class Placed(Wire, frozen=True):
     retries: int = 0
     replayed: bool = False  # it was done before, under the same key
     dry_run: bool = False  # nothing was done
+    evictions: int = 0  # VMs of lower priority that gave way
+    evicted: Sequence[EvictedVM] = ()  # those of them that you may see
 
 
 class Done(Wire, frozen=True):
@@ -494,6 +507,8 @@ class ExplanationView(Wire, frozen=True):
     decided_by: str | None
     failure: str | None
     remedies: Sequence[RemedyView]
+    evictions: int = 0  # VMs of lower priority that give way on the machine
+    victims: Sequence[str] = ()  # those of them that you may see
 
 
 class WhyNotView(Wire, frozen=True):
@@ -525,6 +540,8 @@ class DecisionView(Wire, frozen=True):
     decided_us: int
     avoided_conflict: bool
     purpose: str  # of a request to place: new, scale_out or healing
+    evictions: int = 0  # VMs of lower priority that gave way
+    evicted: Sequence[EvictedVM] = ()  # those of them that you may see
 
 
 class DecisionPage(Wire, frozen=True):
@@ -652,14 +669,106 @@ class PolicyResults(Wire, frozen=True):
     results: Sequence[PolicyResultView]
 
 
+# ------------------------------------------------------------------------------------------------------ evictions
+
+
+class Seconds(Wire, frozen=True):
+    """How long something took, over so many of it."""
+
+    count: int
+    mean: float = 0.0
+    p50: float = 0.0  # by nearest rank: half of them took no longer
+    p90: float = 0.0
+
+
+class EvictionView(Wire, frozen=True):
+    """A VM that had to give way."""
+
+    revision: int
+    at: float  # seconds since 1970
+    vm: str
+    tenant: str
+    type: str
+    priority: str
+    machine: str
+    cause_priority: str  # the highest priority of what was placed instead
+    cause: str  # the key of that, and whose it is; empty if that is none of your business
+    cause_tenant: str
+    grace: float  # seconds that it was left to finish
+    ran: float | None  # seconds since it was first placed, if that is known
+    requeue: bool  # it wants to be placed again
+
+
+class EvictionPage(Wire, frozen=True):
+    """Evictions, latest first. A page may be short, or empty, while `next` says that there is more to look at."""
+
+    items: Sequence[EvictionView]
+    next: str | None = None
+
+
+class BandEvictions(Wire, frozen=True):
+    """The evicted VMs of one priority, and how long they had run."""
+
+    priority: str
+    evictions: int
+    ran: Seconds
+
+
+class CauseEvictions(Wire, frozen=True):
+    """What VMs of one priority made give way."""
+
+    priority: str
+    requests: int
+    evictions: int
+
+
+class EvictionSummary(Wire, frozen=True):
+    """Evictions in numbers, as far as the feed is kept, or was looked at."""
+
+    evictions: int
+    requests: int  # for which something had to give way
+    bands: Sequence[BandEvictions]
+    causes: Sequence[CauseEvictions]
+    ran: Seconds  # of all of them
+    first: float | None  # when the earliest and the latest of them were
+    last: float | None
+    whole: bool  # nothing that is asked about was left out
+
+
+class WaitingVM(Wire, frozen=True):
+    """A VM that had to give way and waits to be placed again."""
+
+    vm: str
+    tenant: str
+    type: str
+    priority: str
+    since: float  # when it had to give way, in seconds since 1970
+    cause: str  # the key of what was placed instead; empty if that is none of your business
+
+
+class WaitingPage(Wire, frozen=True):
+    """VMs that wait, by name."""
+
+    items: Sequence[WaitingVM]
+    next: str | None = None
+
+
 # -------------------------------------------------------------------------------------------- changes, tokens, ops
+
+
+class EvictionReason(Wire, frozen=True):
+    """Why VMs had to give way."""
+
+    priority: str  # the highest of what was placed instead
+    grace: float  # seconds that they are left to finish
+    tenant: str = ""  # whose that is; empty if that is none of your business
 
 
 class ChangeView(Wire, frozen=True, omit_defaults=True):
     """One commit: its revision, who asked for it and when, and all that it changed."""
 
     revision: int
-    key: str
+    key: str  # empty, like `by`, where others of whom you may not hear made your VMs give way
     by: str = ""
     at: float = 0.0
     tenant: str = ""
@@ -670,6 +779,7 @@ class ChangeView(Wire, frozen=True, omit_defaults=True):
     added: Sequence[str] = ()
     removed: Sequence[str] = ()
     registered: Sequence[str] = ()  # "set KIND NAME" or "removed KIND NAME"
+    eviction: EvictionReason | None = None  # what was released had to give way, and why
 
 
 class Changes(Wire, frozen=True):

@@ -36,7 +36,7 @@ from roost.wire import (
 )
 
 D2 = VMWish(type="D2", count=2)
-PLACED = Placed(tenant="web", generation=7, vms=[], decision="k")
+PLACED = Placed(tenant="web", generation=7, vms=[], decision="k", evicted=[])
 DONE = Done(decision="k")
 
 Answer = httpx.Response | Exception
@@ -146,6 +146,10 @@ EVERY: list[Call[Any]] = [
     calls.get_decision("k"),
     calls.explain_decision("k"),
     calls.why_not_decision("k", "m"),
+    calls.list_evictions(),
+    calls.summarise_evictions(),
+    calls.list_waiting(),
+    calls.cancel_waiting("web/0"),
     calls.list_policies(),
     calls.active_policy(),
     calls.policy_results(),

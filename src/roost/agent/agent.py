@@ -31,6 +31,7 @@ from roost.agent.moving import held_for, moving, refused
 from roost.agent.operation import (
     AddMachines,
     Answer,
+    Evicted,
     HealVMs,
     MoveVM,
     Operation,
@@ -44,12 +45,13 @@ from roost.agent.operation import (
 )
 from roost.agent.replica import Replica, RoundAhead
 from roost.agent.thresholds import check_entry
+from roost.engine.explain import Explanation
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
-from roost.model.request import Placement, Request
+from roost.model.request import HOLD, Placement, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import KIND as THRESHOLD
 from roost.model.thresholds import PURPOSES, Purpose
@@ -280,6 +282,10 @@ class Agent:
         else:
             self._conclude(ticket, outcome, -1, 0, 0, fed=True)
 
+    def explain(self, request: Request, vm: int | None = None) -> Explanation:
+        """Why a request would be placed as it would be now, who would give way to it, or why it finds no room."""
+        return self.allocator.explain(request, vm, at=self._now(), fixed=self.replica.unclear)
+
     def make_recheck(self) -> Recheck:
         """The validators to re-check at a commit. One of these serves one thread at a time."""
         rules = [policy.rules for policy in self.split.policies]
@@ -373,7 +379,7 @@ class Agent:
             self._busy.add(_tenant_of(ticket.operation))
             if isinstance(proposal, store.Place):
                 vms += len(proposal.placed)
-                ahead.plain &= not proposal.victims and not proposal.leaving
+                ahead.plain &= not (proposal.victims or proposal.leaving or proposal.requeued)
             elif not isinstance(proposal, store.Decline | store.Ask):
                 ahead.plain = False
         if not tickets:
@@ -425,7 +431,8 @@ class Agent:
         common: _Common = {"key": ticket.key, "request": ticket.request, "record": record}
         if isinstance(operation, ReleaseVMs):
             released, stamp = self._releasing(operation)
-            return store.Release(tenant=operation.tenant, released=released, stamp=stamp, **common)
+            waiting = () if operation.vms else self.replica.waiting_of(operation.tenant)
+            return store.Release(tenant=operation.tenant, released=released, stamp=stamp, waiting=waiting, **common)
         if isinstance(operation, MoveVM):
             return self._move(ticket, operation, common)
         if isinstance(operation, SetMachine):
@@ -437,7 +444,12 @@ class Agent:
             if operation.kind == THRESHOLD and operation.value is not None:
                 check_entry(self.replica.allocator.zone, operation.name, operation.value)
             return store.Register(
-                kind=operation.kind, name=operation.name, value=operation.value, guarded=operation.new, **common
+                kind=operation.kind,
+                name=operation.name,
+                value=operation.value,
+                expected=operation.instead_of,
+                guarded=operation.new or operation.instead_of is not None,
+                **common,
             )
         if isinstance(operation, SetCluster):
             return store.SetQuarantine(cluster=operation.cluster, quarantined=operation.quarantined, **common)
@@ -455,6 +467,8 @@ class Agent:
             raise UnknownName("tenant", "tenant with VMs", request.tenant, replica.allocator.tenants)
         if operation.generation is not None:
             _check_generation(f"tenant {request.tenant}", operation.generation, stamp)
+        if operation.requeued:
+            request = operation.request_now(known is not None)
         purpose = Purpose.HEALING if operation.healing else None
         return self._propose(ticket, request, round_, position, stamp, top, purpose)
 
@@ -530,6 +544,7 @@ class Agent:
             leaving=tuple([replica.running(vm) for vm in leaving]),
             victims=record.victims,
             grace=arm.policy.rules.evictions.grace,
+            requeued=isinstance(ticket.operation, PlaceVMs) and ticket.operation.requeued,
             seen=seen,
         )
 
@@ -689,7 +704,9 @@ class Agent:
             self._answer(ticket, "invalid", error=outcome.error, took=took)
         elif isinstance(outcome, Replayed):
             mine = _is_of(outcome, self.name, round_, position)
-            self._answer(ticket, "done", placed=outcome.decided.placed, replayed=not mine, took=took)
+            decided = outcome.decided
+            evicted = evicted_of(decided.record.victims)
+            self._answer(ticket, "done", placed=decided.placed, evicted=evicted, replayed=not mine, took=took)
         elif ticket.asking:
             self._queue.appendleft(ticket)  # and look again: the feed since then comes with this answer
         elif ticket.refusal:
@@ -698,7 +715,16 @@ class Agent:
             failed = ticket.decision.trial.failed_vm
             self._answer(ticket, "declined", f"no machine for VM {failed} of the request", took=took)
         elif ticket.decision is not None:
-            self._answer(ticket, "done", placements=ticket.decision.placements, generation=outcome.stamp, took=took)
+            decision, running = ticket.decision, self.replica.running
+            evicted = evicted_of([store.Victim(vm.tenant, running(vm)) for vm in decision.victims])
+            self._answer(
+                ticket,
+                "done",
+                placements=decision.placements,
+                evicted=evicted,
+                generation=outcome.stamp,
+                took=took,
+            )
         elif outcome.changed and not fed:
             ticket.generation = _generation_of(ticket.operation, outcome)
             self._unfed.setdefault(round_, []).append(ticket)
@@ -736,6 +762,7 @@ class Agent:
         generation: int = 0,
         placements: tuple[Placement, ...] = (),
         placed: Sequence[Placed] = (),
+        evicted: tuple[Evicted, ...] = (),
         replayed: bool = False,
         took: int = 0,
     ) -> None:
@@ -748,6 +775,7 @@ class Agent:
             key=ticket.key,
             status=status,
             placements=placements,
+            evicted=evicted,
             detail=str(error) if error else detail,
             code=error.code if error else "",
             where=error.where if isinstance(error, InvalidInput) else "",
@@ -801,6 +829,16 @@ def _tenant_of(operation: Operation) -> str:
     if isinstance(operation, PlaceVMs):
         return operation.request.tenant
     return operation.tenant if isinstance(operation, ReleaseVMs | HealVMs | MoveVM) else ""
+
+
+def evicted_of(victims: Sequence[store.Victim]) -> tuple[Evicted, ...]:
+    """The VMs among those that gave way; room that was held for them is none."""
+    found = [
+        Evicted(each.vm.vm, each.tenant, each.vm.spec.type, each.vm.spec.priority, each.vm.machine)
+        for each in victims
+        if not each.vm.vm.endswith(HOLD)
+    ]
+    return tuple(found)
 
 
 def _check_generation(what: str, wanted: int | None, now: int) -> None:

@@ -254,15 +254,24 @@ class Allocator:
         self, trial: Trial, before: int, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
     ) -> tuple[RunningVM, ...]:
         """Take VMs of lower priority off the machines that a trial has overfilled."""
-        bands = _highest_by_machine(trial)
         try:
-            victims = choose_victims(self, bands, bands, arm.policy.rules.evictions, at, fixed)
+            victims = self._victims_of(trial, arm, at, fixed)
         except MustWait:
             self.view.rewind(before)
             raise
         for victim in victims:
             self.view.remove(victim.machine, victim.shape)
         return victims
+
+    def _victims_of(
+        self, trial: Trial, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
+    ) -> tuple[RunningVM, ...]:
+        """Who has to go, now that a trial is on the rows."""
+        bands: dict[int, int] = {}
+        for i, machine in zip(trial.order, trial.machines, strict=True):
+            band = trial.shapes[i].traits["priority"]
+            bands[machine] = min(band, bands.get(machine, band))
+        return choose_victims(self, bands, bands, arm.policy.rules.evictions, at, fixed)
 
     def giving_way(self, machine: int) -> Iterable[RunningVM]:
         """The VMs of a machine that are below the highest band."""
@@ -445,10 +454,18 @@ class Allocator:
 
     # ---------------------------------------------------------------------------------------- explaining
 
-    def explain(self, request: Request, vm: int | None = None, purpose: Purpose | None = None) -> Explanation:
+    def explain(
+        self,
+        request: Request,
+        vm: int | None = None,
+        purpose: Purpose | None = None,
+        at: float = 0.0,
+        fixed: Callable[[RunningVM], bool] = never,
+    ) -> Explanation:
         """Why a request would be placed as it would, or not at all; nothing is placed. `purpose`: see `allocate`.
 
         Explains the VM that finds no machine, or else the first; `vm` picks another by its index in the request.
+        `at`, `fixed`: see `decide`; while what would give way is unclear, nothing is said of it.
         """
         tenant = self._tenant_of(request)
         arm = self.arm_of(request.tenant)
@@ -458,21 +475,23 @@ class Allocator:
         subject = self._subject(request, tenant.constraints, trial, vm)
         found = explain(arm.engine, self.view, subject)
         if trial.failed_vm is None:
-            return _giving_way(found, subject, self._would_give_way(trial, arm)) if self._lower else found
+            return _giving_way(found, subject, self._would_give_way(trial, arm, at, fixed))
         return found.with_remedies(remedies(self, rehearsal, request, number, trial))
 
-    def _would_give_way(self, trial: Trial, arm: Arm) -> tuple[RunningVM, ...]:
-        """Who would have to give way to what was tried out; nobody, if that cannot be told yet."""
-        before = self.view.attempt()
+    def _would_give_way(
+        self, trial: Trial, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
+    ) -> tuple[RunningVM, ...]:
+        """What would give way to a trial; the rows are left as they are."""
+        placed = [(machine, trial.shapes[i]) for i, machine in zip(trial.order, trial.machines, strict=True)]
+        for machine, shape in placed:
+            self.view.suppose(machine, shape, 1)
         try:
-            for i, machine in zip(trial.order, trial.machines, strict=True):
-                self.view.place(machine, trial.shapes[i])
-            bands = _highest_by_machine(trial)
-            return choose_victims(self, bands, bands, arm.policy.rules.evictions, 0.0, lambda _: False)
+            return self._victims_of(trial, arm, at, fixed)
         except MustWait:
             return ()
         finally:
-            self.view.rewind(before)
+            for machine, shape in reversed(placed):
+                self.view.suppose(machine, shape, -1)
 
     def why_not(self, request: Request, machine: str, vm: int | None = None) -> WhyNot:
         """Why a machine does not get a VM of a request: who refuses it, or the preference by which it loses."""
@@ -569,15 +588,6 @@ class Allocator:
         """Raise unless the rows are exactly what the running VMs make of the zone."""
         staying = (vm for vm in self.vms.values() if self.leaving.get(vm.name) is not vm)
         self.view.check_invariants((vm.machine, vm.shape) for vm in staying)
-
-
-def _highest_by_machine(trial: Trial) -> dict[int, int]:
-    """The highest priority that a trial puts on each machine."""
-    bands: dict[int, int] = {}
-    for i, machine in zip(trial.order, trial.machines, strict=True):
-        band = trial.shapes[i].traits["priority"]
-        bands[machine] = min(band, bands.get(machine, band))
-    return bands
 
 
 def _giving_way(found: Explanation, subject: Subject, victims: Iterable[RunningVM]) -> Explanation:

@@ -19,6 +19,7 @@ from roost.model.errors import InvalidInput
 from roost.model.request import HOLD
 from roost.model.rows import PACKINGS, MachineState
 from roost.model.scarcity import SCARCITY
+from roost.store.contract import WAITING
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,6 +53,7 @@ class ArrivalRates:
     def note(self, entry: Entry) -> None:
         """An entry of the feed: what it places for the first time has arrived."""
         moved = {each.vm for each in entry.released}
+        moved.update(each.name for each in entry.registered if each.kind == WAITING)  # placed again
         for each in entry.placed:
             if each.vm not in moved and not each.vm.endswith(HOLD):
                 self.add(each.spec.type, each.spec.priority, entry.at)

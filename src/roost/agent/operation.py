@@ -22,6 +22,11 @@ class PlaceVMs(_Operation, frozen=True, tag="place"):
     generation: int | None = None  # the tenant must have this one; 0: it must have no VMs
     existing: bool = False  # the tenant must have VMs
     healing: bool = False  # the VMs ran until their machine failed
+    requeued: bool = False  # they waited for room since they had to give way; nobody from outside can say so
+
+    def request_now(self, exists: bool) -> Request:
+        """What is asked for: VMs that waited go by the constraints that their tenant has now, if it has VMs."""
+        return msgspec.structs.replace(self.request, constraints=None) if self.requeued and exists else self.request
 
 
 class ReleaseVMs(_Operation, frozen=True, tag="release"):
@@ -87,10 +92,21 @@ class SetEntry(_Operation, frozen=True, tag="entry"):
     name: str
     value: str | None = None
     new: bool = False  # there must be none of this name yet
+    instead_of: str | None = None  # if given, it must be the present value
 
 
 Operation = PlaceVMs | ReleaseVMs | HealVMs | MoveVM | SetMachine | SetCluster | AddMachines | RemoveMachines | SetEntry
 Status = Literal["done", "declined", "conflicts", "invalid", "unavailable"]
+
+
+class Evicted(msgspec.Struct, frozen=True, gc=False):
+    """A VM that gave way to what was placed."""
+
+    vm: str
+    tenant: str
+    type: str
+    priority: str
+    machine: str
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -99,6 +115,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     key: str
     status: Status
     placements: tuple[Placement, ...] = ()
+    evicted: tuple[Evicted, ...] = ()  # what gave way to them
     detail: str = ""
     code: str = ""  # of the error, if it is invalid
     where: str = ""  # the part of the operation that the error is about

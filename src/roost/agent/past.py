@@ -58,7 +58,7 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
 
 def _request(allocator: Allocator, operation: PlaceVMs | HealVMs) -> Request:
     if isinstance(operation, PlaceVMs):
-        return operation.request
+        return operation.request_now(operation.request.tenant in allocator.tenants)
     lost, _ = to_heal(allocator, operation)
     return Request(operation.tenant, tuple(vm.vm for vm in lost))
 

@@ -29,7 +29,7 @@ from roost.model.rows import MachineState
 from roost.model.thresholds import KIND as THRESHOLD
 from roost.model.thresholds import NONE, Purpose, of_row
 from roost.model.zone import CONDITION
-from roost.store.contract import FeedRow, Victim
+from roost.store.contract import WAITING, FeedRow, Victim, Waiting
 from roost.store.ledger import Ledger, MachineRow
 
 
@@ -126,7 +126,7 @@ class Replica:
         """Place a request here and now, ahead of the feed; MustWait is raised if what would have to go is unclear."""
         books, known = self.allocator.vms, self.allocator.tenants.get(request.tenant)
         created = known.created if known else 0
-        decision = self.allocator.decide(request, top, at, self._unclear, leaving, purpose)
+        decision = self.allocator.decide(request, top, at, self.unclear, leaving, purpose)
         if decision.ok:
             vms = tuple([books[placement.vm] for placement in decision.placements])
             ahead = Ahead(request.tenant, decision.constraints, vms, decision.victims, tuple(leaving), created)
@@ -136,7 +136,7 @@ class Replica:
             self.shadowed.update((each.name, each) for each in leaving if each.name in names)
         return decision
 
-    def _unclear(self, vm: RunningVM) -> bool:
+    def unclear(self, vm: RunningVM) -> bool:
         """Whether the store may know a VM otherwise: it is leaving, its machine is, or it is not committed yet."""
         if vm.name in self.leaving or vm.machine in self.adopted:
             return True
@@ -151,6 +151,11 @@ class Replica:
     def placed(self, round_: int, position: int) -> tuple[Placed, ...]:
         """What was placed ahead of the feed, by name, in the order of the request's VMs."""
         return tuple([self.running(vm) for vm in self.ahead[round_].placed[position].vms])
+
+    def waiting_of(self, tenant: str) -> tuple[str, ...]:
+        """The VMs of a tenant that had to give way and wait for room."""
+        found = [(name, value) for (kind, name), value in self.registry.items() if kind == WAITING]
+        return tuple(name for name, value in found if msgspec.json.decode(value, type=Waiting).tenant == tenant)
 
     def running(self, vm: RunningVM) -> Placed:
         """A VM as stores keep it."""

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from roost.agent.agent import Agent
-from roost.agent.operation import Answer, Operation
+from roost.agent.operation import Answer, Operation, PlaceVMs
+from roost.agent.requeue import Requeue
 from roost.model.errors import InvalidInput
 
 IDLE_SECONDS = 0.1  # between looks at the feed
 BUSY_SECONDS = 0.005
+REQUEUE_SECONDS = 1.0  # between tries of VMs that had to give way and wait
 READ_AHEAD = 1_000  # lines
 
 _line = msgspec.json.Decoder(dict[str, Any]).decode
@@ -44,9 +47,11 @@ def operation_of(given: dict[str, Any]) -> Operation:
     """What to do."""
     try:
         operation: Operation = msgspec.convert(given, Operation)
-        return operation
     except msgspec.ValidationError as error:
         raise InvalidInput("line", str(error), "see `roost worker --help` for what can be asked") from None
+    if isinstance(operation, PlaceVMs) and operation.requeued:
+        raise InvalidInput("requeued", "is not for anybody to say", "leave it out: what waits is placed by itself")
+    return operation
 
 
 def serve(agent: Agent, lines: Iterable[bytes], write: Callable[[bytes], None]) -> None:
@@ -57,7 +62,7 @@ def serve(agent: Agent, lines: Iterable[bytes], write: Callable[[bytes], None]) 
     def answer(given: Answer) -> None:
         write(_encode(given) + b"\n")
 
-    ended = False
+    requeue, ended = Requeue(agent, time.monotonic), False
     while not (ended and agent.idle):
         try:
             line = inbox.get(timeout=IDLE_SECONDS) if agent.idle and not ended else inbox.get_nowait()
@@ -68,6 +73,8 @@ def serve(agent: Agent, lines: Iterable[bytes], write: Callable[[bytes], None]) 
                     _submit(agent, line, answer)
                 line = inbox.get_nowait()
         except queue.Empty:
+            if not ended:
+                requeue.step(REQUEUE_SECONDS)
             agent.step(0.0 if agent.idle else BUSY_SECONDS)
 
 

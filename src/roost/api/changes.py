@@ -17,11 +17,11 @@ import msgspec
 
 from roost.api.problems import Refused
 from roost.api.tokens import Principal
-from roost.model.change import Entry, Placed
+from roost.model.change import Entry, Eviction, Placed
 from roost.model.errors import StoreUnavailable
 from roost.model.rows import MachineState
 from roost.store.contract import Feed
-from roost.wire import Changes, ChangeView, Placement
+from roost.wire import Changes, ChangeView, EvictionReason, Placement
 
 if TYPE_CHECKING:
     from roost.api.service import Service
@@ -133,10 +133,12 @@ def view_of(revision: int, entry: Entry, principal: Principal) -> ChangeView | N
     """A change as somebody may see it."""
     if principal.namespace and not (entry.tenant and principal.owns(entry.tenant)):
         return None
+    # What made VMs give way is told; of whom that was, only those hear who may.
+    hushed = entry.eviction is not None and not principal.owns(entry.eviction.tenant)
     return ChangeView(
         revision=revision,
-        key=entry.key,
-        by=entry.by,
+        key="" if hushed else entry.key,
+        by="" if hushed else entry.by,
         at=entry.at,
         tenant=entry.tenant,
         placed=_placements(entry.placed),
@@ -148,7 +150,13 @@ def view_of(revision: int, entry: Entry, principal: Principal) -> ChangeView | N
         registered=[
             f"{'removed' if each.after is None else 'set'} {each.kind} {each.name}" for each in entry.registered
         ],
+        eviction=_reason(entry.eviction, hushed) if entry.eviction else None,
     )
+
+
+def _reason(eviction: Eviction, hushed: bool) -> EvictionReason:
+    tenant = "" if hushed else eviction.tenant
+    return EvictionReason(priority=eviction.priority, grace=eviction.grace, tenant=tenant)
 
 
 def _placements(placed: Iterable[Placed]) -> list[Placement]:

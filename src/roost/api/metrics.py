@@ -6,6 +6,7 @@ With several workers the numbers of all of them are summed: each writes its own 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from roost.agent.agent import Ticket
+from roost.agent.decision import Decision
 from roost.agent.operation import Status
 from roost.agent.thresholds import Standing, standings
+from roost.model.request import HOLD
 from roost.model.thresholds import PURPOSES
+from roost.store.contract import WAITING
 
 if TYPE_CHECKING:
     from roost.api.service import Service
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 SHARED = "PROMETHEUS_MULTIPROC_DIR"  # set by whoever starts several workers
 RULE_KINDS = 16  # kinds of request whose funnels are averaged
 FAST = (0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+LASTING = (60.0, 600.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0, 2_592_000.0)
 SLOW = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 RESULTS: dict[Status, str] = {
     "done": "scheduled",
@@ -65,6 +70,14 @@ class Metrics:
         self.shadow_changed = counter(
             "shadow_changed_total", "Of these, those that it would have decided otherwise.", "kind", "rule"
         )
+        self.evictions = counter(
+            "evictions_total",
+            "VMs that had to give way, by their priority and by that of what came.",
+            "priority",
+            "cause",
+        )
+        self.survived = histogram("evicted_after_seconds", "How long evicted VMs had run.", "priority", buckets=LASTING)
+        self.waiting = gauge("waiting_vms", "VMs that had to give way and wait to be placed again.")
         self.shed = counter("shed_requests_total", "Requests refused because too much was asked at once.")
         self.cache = counter("cache_requests_total", "Uses of cached objects.", "class", "result")
         self.cache_updates = counter("cache_updates_total", "Machines looked at to bring caches up to date.", "class")
@@ -104,12 +117,25 @@ class Metrics:
         attempts.inc()
         if answer.status == "done" and not answer.replayed:
             self.placed.inc(len(answer.placements))
+            if answer.evicted and ticket.decision is not None:
+                self._note_evictions(ticket.decision)
         if answer.status == "declined" and ticket.decision is not None:
             self.unplaced.labels(PURPOSES[ticket.decision.purpose]).inc()
         self.waited.observe(answer.waited_us / 1e6)
         self.decided.observe(answer.decided_us / 1e6)
         if answer.retries:
             self.retries.inc(answer.retries)
+
+    def _note_evictions(self, decision: Decision) -> None:
+        """What gave way, whose room it was, and how long it had run."""
+        trial, bands, now = decision.trial, decision.allocator.zone.bands, time.time()
+        cause = bands[min(shape.traits["priority"] for shape in trial.shapes)]
+        for victim in decision.victims:
+            if victim.name.endswith(HOLD):
+                continue
+            self.evictions.labels(victim.vm.priority, cause).inc()
+            if victim.since:
+                self.survived.labels(victim.vm.priority).observe(max(0.0, now - victim.since))
 
     def measure(self, service: Service) -> None:
         """Look at the zone and the agent; cheap enough for every second."""
@@ -127,6 +153,7 @@ class Metrics:
         self.empty.set(usage.empty_machines)
         self.vms.set(usage.vms)
         self.tenants.set(usage.tenants)
+        self.waiting.set(sum(kind == WAITING for kind, _ in agent.replica.registry))
         for state, number in allocator.machine_states().items():
             self.machines.labels(state).set(number)
         self._measure_thresholds(standings(allocator, agent.replica.registry))

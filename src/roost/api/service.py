@@ -28,9 +28,11 @@ from roost.agent.allocator import Allocator
 from roost.agent.contrast import Shadow
 from roost.agent.operation import Operation, PlaceVMs, ReleaseVMs, SetEntry
 from roost.agent.past import recall
+from roost.agent.requeue import Requeue
 from roost.agent.warm_up import warm_up
 from roost.api.changes import ChangeLog
 from roost.api.metrics import Metrics
+from roost.api.outlook import Outlook
 from roost.api.policies import KINDS, PolicyBook
 from roost.api.problems import Refused
 from roost.api.tokens import KIND as TOKEN
@@ -84,6 +86,7 @@ class Service:
         self._pumping, self._gathered = False, 0
         self._deadlines: deque[tuple[float, asyncio.Future[Ticket]]] = deque()
         self._registry: object = None  # the one that was read last
+        self.requeue: Requeue | None = None  # places again what had to give way
         self.shadow: Shadow | None = None  # what decides beside the policy in force
         self._switching: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -112,7 +115,13 @@ class Service:
         self._read_registry()
         settle_memory()
         self.ready = True
-        for work, pause in ((self._tick, TICK_SECONDS), (self._measure, MEASURE_SECONDS), (self._trim, 0.0)):
+        self.requeue = Requeue(self.agent, self._loop.time, self._note)
+        outlook = Outlook(self)
+        works = (
+            (self._tick, TICK_SECONDS), (self._measure, MEASURE_SECONDS), (self._trim, 0.0),
+            (outlook.look, 0.0),
+        )  # fmt: skip
+        for work, pause in works:
             self._tasks.append(asyncio.create_task(self._again_and_again(work, pause)))
         if _digests(self.policies.split(self._own)) != _digests(self.agent.split):  # activated while it was loading
             self._begin(self._switch)
@@ -206,13 +215,17 @@ class Service:
     def _done(self, ticket: Ticket, vms: int, done: asyncio.Future[Ticket], _: object) -> None:
         self.queued_requests -= 1
         self.queued_vms -= vms
-        operation, answer = ticket.operation, ticket.answer
-        if isinstance(operation, PlaceVMs):
-            self.metrics.note(ticket, self.agent.allocator.arm_of(operation.request.tenant).policy.name)
+        answer = ticket.answer
+        self._note(ticket)
         if answer is not None and answer.status == "unavailable":
             self._went_away(answer.detail)
         if not done.done():
             done.set_result(ticket)
+
+    def _note(self, ticket: Ticket) -> None:
+        """A request was answered."""
+        if isinstance(ticket.operation, PlaceVMs):
+            self.metrics.note(ticket, self.agent.allocator.arm_of(ticket.operation.request.tenant).policy.name)
 
     async def rehearse(self, operation: Operation, by: str = "") -> Ticket:
         """What would come of it; nothing is done."""
@@ -332,6 +345,8 @@ class Service:
 
     async def _tick(self) -> None:
         """Look at the feed and refresh caches when nobody asks for anything; let nobody wait for ever."""
+        if self.requeue and self.settings.agent.requeue_seconds and not self.down and not self.closing.is_set():
+            self.requeue.step(self.settings.agent.requeue_seconds)
         if not self._pumping:
             self._pump()
         now = self._loop.time()

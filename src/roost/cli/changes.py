@@ -62,7 +62,13 @@ def _words(change: ChangeView) -> Iterator[str]:
     if moved:
         yield f"moved {_some([f'{p.vm} from {p.machine} to {targets[p.vm]}' for p in moved])}"
     yield from _words_of("placed", "on", "held room", [p for p in change.placed if p.vm not in served])
-    yield from _words_of("released", "from", "gave back room", [p for p in change.released if p.vm not in served])
+    rest = [p for p in change.released if p.vm not in served]
+    if change.eviction is None:
+        yield from _words_of("released", "from", "gave back room", rest)
+    else:
+        why = f"for {change.eviction.priority} VMs{f' of {change.eviction.tenant}' if change.eviction.tenant else ''}"
+        for words in _words_of("evicted", "from", "gave back room", rest):
+            yield f"{words} {why}, {change.eviction.grace:g} s to finish" if words.startswith("evicted") else words
     if change.added:
         yield f"added {_some(change.added)}"
     if change.machines:

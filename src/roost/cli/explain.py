@@ -8,6 +8,7 @@ import typer
 
 from roost.cli.options import ConstraintOptions, Service, StoreOption, VMs, Which, flat
 from roost.cli.output import Form, Output, print_json, say
+from roost.model.request import UNCONSTRAINED
 
 if TYPE_CHECKING:
     from roost.agent.decision import Decision
@@ -52,7 +53,7 @@ def explain(
     with service.open() as client:
         if wishes:
             wanted = constraints.chosen()
-            found = client.explain(tenant, wishes, wanted if wanted.named else None, vm=which)
+            found = client.explain(tenant, wishes, wanted if wanted != UNCONSTRAINED else None, vm=which)
         else:
             found = client.explain_decision(key, vm=which)
     if output is Form.JSON:

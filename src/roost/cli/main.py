@@ -13,6 +13,7 @@ from roost.cli import (
     config,
     decisions,
     demo,
+    evictions,
     experiment,
     explain,
     machine,
@@ -65,6 +66,7 @@ app.add_typer(policy.app, name="policy", rich_help_panel=OPERATE)
 app.add_typer(zone.app, name="zone", rich_help_panel=OPERATE)
 app.command("changes", rich_help_panel=OPERATE)(changes.changes)
 app.command("decisions", rich_help_panel=OPERATE)(decisions.decisions)
+app.add_typer(evictions.app, name="evictions", rich_help_panel=OPERATE)
 app.command("audit", rich_help_panel=OPERATE)(audit.audit)
 app.add_typer(whatif.app, name="whatif", rich_help_panel=OPERATE)
 

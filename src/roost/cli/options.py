@@ -105,6 +105,9 @@ class VMs:
         list[str] | None, _about(VMS, "--requires", help="A hardware feature; repeatable.", metavar="FEATURE")
     ] = None
     colocation: Annotated[str, _about(VMS, "--colocation", help="An anti-colocation class of the zone.")] = ""
+    requeue: Annotated[
+        bool, _about(VMS, "--requeue", help="Place them again, as soon as there is room, after they had to give way.")
+    ] = False
 
     def wishes(self) -> list[VMWish]:
         """As the service understands it."""
@@ -126,6 +129,7 @@ class VMs:
                     datacenter=self.datacenter,
                     cluster=self.cluster,
                     generation=self.generation,
+                    requeue=self.requeue,
                 )
             )
         return found
@@ -171,6 +175,9 @@ class ConstraintOptions:
         int, _about(CONSTRAINTS, "--max-per-rack", help="VMs in one rack, at most.", min=0, show_default=False)
     ] = 0
     colocate: Annotated[Near | None, _about(CONSTRAINTS, "--colocate", help="Keep all in one.")] = None
+    evict_together: Annotated[
+        bool, _about(CONSTRAINTS, "--evict-together", help="If one has to give way, those of lower priority go, too.")
+    ] = False
 
     def chosen(self) -> Constraints:
         """As the service understands it."""

@@ -34,6 +34,7 @@ class Play:
     doing: str = "filling"
     requests: int = 0
     placed_vms: int = 0
+    evicted_vms: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=LATELY))  # of single requests
     tenants: list[str] = field(default_factory=list)
@@ -86,6 +87,7 @@ async def _fill(client: AsyncClient, state: Play, requests: Iterator[Request], f
         for item, result in zip(items, answer.results, strict=True):
             if result.placed is not None:
                 state.placed_vms += len(result.placed.vms)
+                state.evicted_vms += result.placed.evictions
                 state.outcomes["placed"] += 1
                 state.tenants.append(item.tenant)
             elif result.problem is not None:
@@ -104,6 +106,7 @@ async def _come_and_go(
         try:
             placed = await client.create_tenant(request.tenant, _wishes(request), request.constraints or UNCONSTRAINED)
             state.placed_vms += len(placed.vms)
+            state.evicted_vms += placed.evictions
             state.outcomes["placed"] += 1
             state.tenants.append(request.tenant)
         except ServiceProblem as problem:
@@ -113,8 +116,16 @@ async def _come_and_go(
         while state.tenants and rng.random() < LEAVING:
             at = rng.randrange(len(state.tenants))
             state.tenants[at], state.tenants[-1] = state.tenants[-1], state.tenants[at]
-            await client.delete_tenant(state.tenants.pop())
-            state.outcomes["left"] += 1
+            await _leave(client, state, state.tenants.pop())
+
+
+async def _leave(client: AsyncClient, state: Play, tenant: str) -> None:
+    try:
+        await client.delete_tenant(tenant)
+        state.outcomes["left"] += 1
+    except ServiceProblem as problem:
+        if problem.code not in ("roost.not_found", "roost.outdated"):  # all of its VMs had to give way meanwhile
+            raise
 
 
 async def _look(client: AsyncClient, state: Play, live: object) -> None:
@@ -149,6 +160,8 @@ def view(state: Play) -> Table:
             "VMs", f"{zone.vms:,} of {zone.tenants:,} tenants on {zone.machines - zone.empty_machines:,} machines"
         )
     table.add_row("placed", f"{_bars(state.history)} {_rate(state):,.0f} VMs/s")
+    if state.evicted_vms:
+        table.add_row("gave way", f"{state.evicted_vms:,} VMs, to others of a higher priority")
     if state.latencies:
         times = sorted(state.latencies)
         middle, high = times[len(times) // 2] * 1e3, times[int(len(times) * 0.99)] * 1e3

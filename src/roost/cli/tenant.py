@@ -12,6 +12,7 @@ from roost.cli.exits import Exit, exit_of
 from roost.cli.options import ConstraintOptions, DryRun, IfMatch, Key, Paging, Service, VMs, flat
 from roost.cli.output import Form, Output, advise, decode, print_facts, print_json, print_table, read_input, say
 from roost.model.errors import InvalidInput
+from roost.model.request import UNCONSTRAINED
 
 if TYPE_CHECKING:
     from roost.wire import BatchItem, BatchResult, Done, Placed, VMWish
@@ -39,13 +40,14 @@ def create(
       roost tenant create web --vm D2
       roost tenant create shop --vm D2=2 --vm D4=3 --min-fault-domains 3 --max-per-machine 1
       roost tenant create batch --vm A2=40 --priority spot --dry-run
+      roost tenant create render --vm D2=8 --priority spot --requeue
       echo '{"tenant": "db", "vms": [{"type": "D4", "count": 2}]}' | roost tenant create --file -
     """
     wishes, wanted = vms.wishes(), constraints.chosen()
     if file:
         from roost.wire import TenantWish
 
-        if wishes or wanted.named:
+        if wishes or wanted != UNCONSTRAINED:
             raise typer.BadParameter("says it all; leave out --vm and constraints", param_hint="--file")
         wish = decode(read_input(file), TenantWish, file)
         name, wishes, wanted = name or wish.tenant, list(wish.vms), wish.constraints
@@ -130,8 +132,11 @@ def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
     if output is Form.JSON:
         print_json(found)
         return
-    constraints = ", ".join(f"{name} {value}" for name, value in found.constraints.named.items())
-    print_facts({"tenant": found.tenant, "generation": str(found.generation), "constraints": constraints or "none"})
+    constraints = [f"{name} {value}" for name, value in found.constraints.named.items()]
+    if found.constraints.evict_together:
+        constraints.append("evict_together")
+    facts = {"tenant": found.tenant, "generation": str(found.generation)}
+    print_facts({**facts, "constraints": ", ".join(constraints) or "none"})
     print_table(("vm", "type", "machine", "priority"), ((vm.vm, vm.type, vm.machine, vm.priority) for vm in found.vms))
 
 
@@ -233,11 +238,22 @@ def _show_placed(placed: Placed, output: Form) -> None:
         print_json(placed)
         return
     print_table(("vm", "type", "machine"), ((each.vm, each.type, each.machine) for each in placed.vms))
+    if placed.evictions:
+        advise(_given_way(placed))
     if placed.dry_run:
         advise("nothing was placed: this is what would come of it now")
     else:
         done = "was placed before, under the same key" if placed.replayed else f"has generation {placed.generation}"
         advise(f"{placed.tenant} {done}; why there: roost explain {placed.decision}")
+
+
+def _given_way(placed: Placed) -> str:
+    """Who had to go, as far as one may hear of them."""
+    named = [f"{each.vm} ({each.priority}) on {each.machine}" for each in placed.evicted]
+    if others := placed.evictions - len(named):
+        named.append(f"{others:,} of others")
+    verb = "would have to give way" if placed.dry_run else "gave way"
+    return f"{verb}: {', '.join(named)}"
 
 
 def show_done(done: Done, what: str, output: Form) -> None:

@@ -9,6 +9,7 @@ import typer
 from roost.cli.explain import TENANT, PolicyOption, Tenant, recalled
 from roost.cli.options import ConstraintOptions, Service, StoreOption, VMs, Which, flat
 from roost.cli.output import Form, Output, print_json, say
+from roost.model.request import UNCONSTRAINED
 
 if TYPE_CHECKING:
     from roost.engine.explain import WhyNot
@@ -46,7 +47,7 @@ def why_not(
     with service.open() as client:
         if wishes:
             wanted = constraints.chosen()
-            found = client.why_not(machine, tenant, wishes, wanted if wanted.named else None, vm=which)
+            found = client.why_not(machine, tenant, wishes, wanted if wanted != UNCONSTRAINED else None, vm=which)
         else:
             found = client.why_not_decision(decision, machine, vm=which)
     _show(found, output)

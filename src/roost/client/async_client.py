@@ -103,6 +103,8 @@ class AsyncClient(Connection[httpx.AsyncClient, httpx.AsyncBaseTransport]):
     vms = _each(calls.list_vms)
     machines = _each(calls.list_machines)
     decisions = _each(calls.list_decisions)
+    evictions = _each(calls.list_evictions)
+    waiting = _each(calls.list_waiting)
 
     # Everything else, as `roost.client.calls` has it.
     create_tenant = _async(calls.create_tenant)
@@ -137,6 +139,10 @@ class AsyncClient(Connection[httpx.AsyncClient, httpx.AsyncBaseTransport]):
     get_decision = _async(calls.get_decision)
     explain_decision = _async(calls.explain_decision)
     why_not_decision = _async(calls.why_not_decision)
+    list_evictions = _async(calls.list_evictions)
+    summarise_evictions = _async(calls.summarise_evictions)
+    list_waiting = _async(calls.list_waiting)
+    cancel_waiting = _async(calls.cancel_waiting)
     list_policies = _async(calls.list_policies)
     get_policy = _async(calls.get_policy)
     validate_policy = _async(calls.validate_policy)

@@ -29,6 +29,8 @@ from roost.wire import (
     DecisionView,
     Differences,
     Done,
+    EvictionPage,
+    EvictionSummary,
     ExplanationView,
     Health,
     MachineChange,
@@ -63,6 +65,7 @@ from roost.wire import (
     VMPage,
     VMView,
     VMWish,
+    WaitingPage,
     WhyNotQuestion,
     WhyNotView,
     ZoneView,
@@ -155,9 +158,9 @@ def _part(kind: str, name: str) -> str:
     return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
 
 
-def _vm(name: str) -> str:
+def _vm(name: str, folder: str = "vms") -> str:
     """A VM in a path: its name has a slash, which stays."""
-    return "/v1/vms/" + "/".join(_part("VM", part) for part in name.split("/"))
+    return f"/v1/{folder}/" + "/".join(_part("VM", part) for part in name.split("/"))
 
 
 # ------------------------------------------------------------------------------------------------ tenants and VMs
@@ -384,6 +387,32 @@ def why_not_decision(key: str, machine: str, *, vm: int | None = None) -> Call[W
     """Why one machine did not get a VM of a past request."""
     call = _read(f"/v1/decisions/{_part('key', key)}/why-not", WhyNotView, machine=machine, vm=vm)
     return replace(call, patience=LOOKING_BACK)
+
+
+# ------------------------------------------------------------------------------------------------------ evictions
+
+
+def list_evictions(
+    *, tenant: str = "", since: float | None = None, limit: int = PAGE, cursor: str = ""
+) -> Call[EvictionPage]:
+    """VMs that had to give way, latest first: of one tenant, since a time (seconds since 1970)."""
+    return _read("/v1/evictions", EvictionPage, tenant=tenant, since=since, limit=limit, cursor=cursor)
+
+
+def summarise_evictions(*, tenant: str = "", since: float | None = None) -> Call[EvictionSummary]:
+    """Evictions in numbers: by priority, by what caused them, and how long the VMs had run."""
+    call = _read("/v1/evictions/summary", EvictionSummary, tenant=tenant, since=since)
+    return replace(call, patience=LOOKING_BACK)
+
+
+def list_waiting(*, tenant: str = "", limit: int = PAGE, cursor: str = "") -> Call[WaitingPage]:
+    """VMs that had to give way and wait to be placed again, by name."""
+    return _read("/v1/waiting", WaitingPage, tenant=tenant, limit=limit, cursor=cursor)
+
+
+def cancel_waiting(vm: str, *, key: str = "") -> Call[None]:
+    """Let a VM wait no longer: it is not placed again."""
+    return _write("DELETE", _vm(vm, "waiting"), NoneType, key=key)
 
 
 # ------------------------------------------------------------------------------------------------------- policies

@@ -104,6 +104,8 @@ class Client(Connection[httpx.Client, httpx.BaseTransport]):
     vms = _each(calls.list_vms)
     machines = _each(calls.list_machines)
     decisions = _each(calls.list_decisions)
+    evictions = _each(calls.list_evictions)
+    waiting = _each(calls.list_waiting)
 
     # Everything else, as `roost.client.calls` has it.
     create_tenant = _sync(calls.create_tenant)
@@ -138,6 +140,10 @@ class Client(Connection[httpx.Client, httpx.BaseTransport]):
     get_decision = _sync(calls.get_decision)
     explain_decision = _sync(calls.explain_decision)
     why_not_decision = _sync(calls.why_not_decision)
+    list_evictions = _sync(calls.list_evictions)
+    summarise_evictions = _sync(calls.summarise_evictions)
+    list_waiting = _sync(calls.list_waiting)
+    cancel_waiting = _sync(calls.cancel_waiting)
     list_policies = _sync(calls.list_policies)
     get_policy = _sync(calls.get_policy)
     validate_policy = _sync(calls.validate_policy)

@@ -98,6 +98,7 @@ class Explanation:
     tied: int  # machines that every preference finds equal to the chosen one, itself included
     decided_by: str | None  # the preference that put the first candidate before the next best
     victims: tuple[str, ...] = ()  # VMs of lower priority that give way on the machine
+    unnamed: int = 0  # and others, whose names are none of the reader's business
     failure: Failure | None = None
     remedies: tuple[Remedy, ...] = ()  # changes that would make it fit, least first
 
@@ -105,9 +106,9 @@ class Explanation:
         """The same, with what would make it fit."""
         return replace(self, remedies=tuple(remedies))
 
-    def with_victims(self, victims: Sequence[str]) -> Explanation:
+    def with_victims(self, victims: Sequence[str], unnamed: int = 0) -> Explanation:
         """The same, with what gives way."""
-        return replace(self, victims=tuple(victims))
+        return replace(self, victims=tuple(victims), unnamed=unnamed)
 
     @property
     def summary(self) -> str:
@@ -124,8 +125,9 @@ class Explanation:
         if self.failure:
             lines.append(f"  {self.failure.replace('_', ' ')}: {FAILURES[self.failure]}")
         lines += [f"  it would fit if you {remedy}" for remedy in self.remedies]
-        if self.victims:
-            lines.append(f"  {', '.join(self.victims)} {'gives' if len(self.victims) == 1 else 'give'} way to it")
+        if count := len(self.victims) + self.unnamed:
+            others = [f"{self.unnamed:,} VM{'s'[: self.unnamed > 1]} of others"] if self.unnamed else []
+            lines.append(f"  {', '.join([*self.victims, *others])} {'gives' if count == 1 else 'give'} way to it")
         return "\n".join([*lines, *self._funnel_lines(), *self._candidate_lines()])
 
     def _funnel_lines(self) -> Iterator[str]:

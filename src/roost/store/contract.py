@@ -71,6 +71,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tenant: str
     released: tuple[Placed, ...]
     stamp: int | None = None  # if given, the tenant must be as it was then: for taking away all of its VMs
+    waiting: tuple[str, ...] = ()  # VMs of the tenant that wait for room: they wait no longer
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -78,6 +78,7 @@ def needs_of(group: Sequence[Proposal]) -> Needs:
                 vms.add(each.vm)
             if isinstance(proposal, Release):
                 vms.update([hold_of(each.vm) for each in proposal.released])
+                registry.update((WAITING, vm) for vm in proposal.waiting)
             elif proposal.victims or proposal.requeued or proposal.leaving:
                 for each in proposal.leaving:
                     machines.add(each.machine)
@@ -462,9 +463,19 @@ class _Desk:
             before=known.stamp,
             after=self.stamp if rest else 0,
             released=released,
+            registered=self._give_up(proposal),
             versions=versions,
         )
         return Committed(versions, self.stamp if rest else 0)
+
+    def _give_up(self, proposal: Release) -> tuple[Registered, ...]:
+        """Those of a tenant that is deleted are not placed again."""
+        registry, changes = self.facts.registry, []
+        for vm in dict.fromkeys(proposal.waiting):
+            value = registry.get((WAITING, vm))
+            if value is not None and msgspec.json.decode(value, type=Waiting).tenant == proposal.tenant:
+                changes.append(self._change_entry((WAITING, vm), None))
+        return tuple(changes)
 
     def move(self, proposal: Move) -> Outcome:
         facts, tenant, vm, target = self.facts, proposal.tenant, proposal.vm, proposal.machine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from litestar.connection import ASGIConnection
@@ -14,7 +14,7 @@ from litestar.params import HeaderParameter, QueryParameter
 from litestar.response import Response
 
 from roost.agent.agent import Ticket
-from roost.agent.operation import Answer
+from roost.agent.operation import Answer, Evicted
 from roost.api.gate import Asking
 from roost.api.problems import KINDS, Refused, of_answer
 from roost.api.service import Service
@@ -24,6 +24,7 @@ from roost.store.contract import Decided
 from roost.wire import (
     CandidateView,
     Done,
+    EvictedVM,
     ExplanationView,
     Placed,
     Placement,
@@ -179,6 +180,7 @@ def vms_of(tenant: str, wishes: Sequence[VMWish], service: Service) -> tuple[VM,
             wish.cluster,
             wish.generation,
             wish.traits,
+            wish.requeue,
         )
         found += [vm] * wish.count
     return tuple(found)
@@ -195,7 +197,18 @@ def placed(asking: Asking, tenant: str, ticket: Ticket, *, dry_run: bool = False
         retries=answer.retries,
         replayed=answer.replayed,
         dry_run=dry_run,
+        evictions=len(answer.evicted),
+        evicted=seen_evicted(asking, answer.evicted) if answer.evicted else (),
     )
+
+
+def seen_evicted(asking: Asking, evicted: Iterable[Evicted]) -> list[EvictedVM]:
+    """What gave way, as somebody may see it: a token bound to a namespace hears nothing of others."""
+    return [
+        EvictedVM(vm=each.vm, tenant=each.tenant, type=each.type, priority=each.priority, machine=each.machine)
+        for each in evicted
+        if asking.principal.owns(each.tenant)
+    ]
 
 
 def done(asking: Asking, ticket: Ticket, *, dry_run: bool = False) -> Response[Done]:
@@ -241,7 +254,9 @@ def explanation_view(found: Explanation, asking: Asking) -> ExplanationView:
         for r in found.remedies
         if not principal.namespace or all(principal.owns(vm.partition("/")[0]) for vm in r.vms)
     ]
+    victims = [vm for vm in found.victims if principal.owns(vm.partition("/")[0])]
     shown = found.with_remedies([r for r in found.remedies if r.text in {each.text for each in remedies}])
+    shown = shown.with_victims(victims, len(found.victims) - len(victims))
     return ExplanationView(
         summary=found.summary,
         text=str(shown),
@@ -265,6 +280,8 @@ def explanation_view(found: Explanation, asking: Asking) -> ExplanationView:
         decided_by=found.decided_by,
         failure=found.failure,
         remedies=remedies,
+        evictions=len(found.victims),
+        victims=victims,
     )
 
 

@@ -12,10 +12,21 @@ from litestar import get, post
 from litestar.params import JSONBody, Parameter, QueryParameter
 from litestar.types import Scope
 
+from roost.agent.agent import evicted_of
 from roost.agent.decision import Decision
 from roost.api.gate import Asking
 from roost.api.problems import Refused
-from roost.api.routes.common import Cursor, Limit, asking_of, explanation_view, may, own, page_size, vms_of
+from roost.api.routes.common import (
+    Cursor,
+    Limit,
+    asking_of,
+    explanation_view,
+    may,
+    own,
+    page_size,
+    seen_evicted,
+    vms_of,
+)
 from roost.engine.explain import WhyNot
 from roost.model.request import Request
 from roost.store.contract import Decided, Store
@@ -82,7 +93,7 @@ async def explain(data: JSONBody[Question], scope: Scope) -> ExplanationView:
     """Why a request would be placed as it would be now, or not at all, and what would make it fit."""
     asking = asking_of(scope)
     request = _request(asking, data)
-    return explanation_view(asking.service.agent.allocator.explain(request, data.vm), asking)
+    return explanation_view(asking.service.agent.explain(request, data.vm), asking)
 
 
 @post(
@@ -124,7 +135,7 @@ async def list_decisions(scope: Scope, limit: Limit = 100, cursor: Cursor = "") 
             at = page[-1].record.at, page[-1].key
 
     found = await asking.service.read(look)
-    items = [_view(each) for each in found]
+    items = [_view(asking, each) for each in found]
     return DecisionPage(items=items, next=_write_cursor(found[-1]) if len(found) == size else None)
 
 
@@ -151,8 +162,9 @@ def _read_cursor(cursor: str) -> tuple[float, str] | None:
     return found
 
 
-def _view(decided: Decided) -> DecisionView:
+def _view(asking: Asking, decided: Decided) -> DecisionView:
     record = decided.record
+    evicted = evicted_of(record.victims)
     what: dict[str, Any] = msgspec.json.decode(decided.request)
     if what.get("do") == "entry":
         what.pop("value", None)  # what the registry keeps may be nobody's business
@@ -173,6 +185,8 @@ def _view(decided: Decided) -> DecisionView:
         decided_us=record.decided_us,
         avoided_conflict=record.avoiding,
         purpose=record.purpose,
+        evictions=len(evicted),
+        evicted=seen_evicted(asking, evicted),
     )
 
 
@@ -190,7 +204,8 @@ async def _find(asking: Asking, key: str) -> Decided:
 @get("/v1/decisions/{key:str}", **may("read", "roost.not_found", namespaced=True))
 async def get_decision(key: KeyPath, scope: Scope) -> DecisionView:
     """What came of a key, and how."""
-    return _view(await _find(asking_of(scope), key))
+    asking = asking_of(scope)
+    return _view(asking, await _find(asking, key))
 
 
 @get("/v1/decisions/{key:str}/explanation", **may("read", "roost.not_found", namespaced=True))
