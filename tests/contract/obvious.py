@@ -145,7 +145,8 @@ class Zone:
 
     def _why_not_evict(self, proposal: Place) -> set[str]:
         """All that speaks against making these victims give way."""
-        problems, victims = set(), proposal.victims
+        problems: set[str] = set()
+        victims = proposal.victims
         if not victims:
             return problems
         names = [victim.vm.vm for victim in victims]
