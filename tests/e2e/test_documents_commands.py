@@ -44,6 +44,7 @@ PAGES = (
     "docs/what-if.md",
     "docs/experiments/README.md",
     "docs/how-to/keep-room.md",
+    "docs/how-to/run-spot-vms.md",
     "docs/how-to/run-workers.md",
 )
 NOT_RUN = {
