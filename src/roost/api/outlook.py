@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from roost.agent.foresight import KIND, NAME, ArrivalRates, decode, foresee
+from roost.api.problems import Refused
 from roost.model.errors import RoostError
 from roost.store.contract import Store
 
@@ -42,7 +43,7 @@ class Outlook:
         await asyncio.sleep(seconds or IDLE_SECONDS)
         if not seconds or service.down:
             return
-        with contextlib.suppress(RoostError):  # the next time will do
+        with contextlib.suppress(RoostError, Refused):  # the next time will do
             await self._follow()
             if self._arrived and not self._told(time.time() - FRESH * seconds):
                 await self._tell()
