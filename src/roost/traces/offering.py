@@ -11,6 +11,8 @@ from roost.model.rows import cluster_type
 from roost.model.zone import INT32_MAX, Generation, Resource, VMType, Zone
 from roost.traces.workload import ANY, Workload, WorkloadType
 
+BY_TYPE = ("supports", "demands", "arrivals", "ahead")  # what a cluster's row has of each VM type
+
 
 def offer_types(zone: Zone, workload: Workload) -> list[str]:
     """Let the zone offer the types of the workload that it lacks, before anything runs on it; their names.
@@ -67,7 +69,8 @@ def _widen(zone: Zone, supported: np.ndarray) -> None:
     old = zone.clusters
     zone.clusters = np.zeros(len(old), cluster_type(len(zone.bands), len(zone.resources), len(zone.vm_types)))
     for field in old.dtype.names or ():
-        if field != "supports":
+        if field not in BY_TYPE:
             zone.clusters[field] = old[field]
+    zone.clusters["demands"] = zone.demand[:, old["generation"]].transpose(1, 0, 2)
     more = supported[:, old["generation"]].T
     zone.clusters["supports"] = np.concatenate((old["supports"], more), axis=1)

@@ -11,6 +11,7 @@ from roost.engine.rule import Rule, rule_of
 from roost.engine.ruleset import BoundRule
 from roost.engine.shape import vm_row_type
 from roost.engine.tenant_row import TENANT_TYPE
+from roost.model.rows import PACKINGS
 from roost.model.thresholds import Purpose
 from roost.model.zone import Zone
 
@@ -167,7 +168,7 @@ _bits = st.integers(0, 2**31 - 1)
 _few = st.integers(0, 3)
 
 
-def _each(size: int, of: st.SearchStrategy[int]) -> st.SearchStrategy[tuple[int, ...]]:
+def _each(size: int, of: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
     return st.tuples(*[of] * size)
 
 
@@ -218,6 +219,9 @@ def clusters(draw: st.DrawFn) -> SimpleNamespace:
         "quarantined": _flag,
         "features": _bits,
         "supports": _each(TYPES, _flag),
+        "demands": _each(TYPES, _each(len(RESOURCES), st.integers(0, 20))),
+        "arrivals": _each(BANDS, _each(TYPES, st.integers(0, 3))),
+        "ahead": _each(TYPES, _each(PACKINGS, st.integers(0, 50))),
         "empty": _each(BANDS, _few),
         "thresholds": _each(len(Purpose), _few),
     }
