@@ -15,7 +15,7 @@ from roost.traces.analysis import analyse, core_shares, reuse_shares, type_share
 from roost.traces.arrivals import DAY, HOUR, MINUTE
 from roost.traces.generate import WorkloadShape, generate, rate_for, requests
 from roost.traces.lifetimes import mean_within
-from roost.traces.offering import offer_types
+from roost.traces.offering import BY_TYPE, offer_types
 from roost.traces.standing import standing_population
 from roost.traces.type_mix import CORES, LETTERS, OTHERS, ZONES, protean_mix
 from roost.traces.workload import ANY, Workload, WorkloadType
@@ -78,8 +78,9 @@ def test_a_zone_offers_what_it_lacks_and_keeps_the_rest(workload: Workload) -> N
     assert zone.vm_types[:old] == before.vm_types
     assert np.array_equal(zone.demand[:old], before.demand)
     for field in before.clusters.dtype.names or ():
-        if field != "supports":
+        if field not in BY_TYPE:
             assert np.array_equal(zone.clusters[field], before.clusters[field])
+    assert np.array_equal(zone.clusters["demands"], zone.demand[:, zone.clusters["generation"]].transpose(1, 0, 2))
     assert np.array_equal(zone.clusters["supports"][:, :old], before.clusters["supports"])
     assert zone.clusters["supports"][:, old:].all()
     number = zone.vm_type("X2-8")
