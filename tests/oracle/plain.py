@@ -262,17 +262,7 @@ class PlainAllocator:
     def answer(self, wish: Wish, lots: Sequence[int], ignored: Sequence[str] = ()) -> Answer:
         """What should come of a wish now. `lots` says how ties between clusters fall; rules can be `ignored`."""
         rules, rows, vm = self.rules, self.rows(), self.vm_row(wish.vm, wish.tenant, wish.purpose)
-        validators = [bound for bound in rules.validators if bound.rule.name not in ignored]
-        cluster_failures = tuple(
-            self._first_failure(rules.cluster_validators, cluster, vm) for cluster in rows.clusters
-        )
-        tenant = self._tenant(wish, rows)
-        failures = tuple(
-            cluster_failures[machine.cluster]
-            or self._first_failure(validators, machine, vm)
-            or self._tenant_failure(tenant, machine, m, wish, rows)
-            for m, machine in enumerate(rows.machines)
-        )
+        cluster_failures, failures = self._failures(wish, rows, vm, ignored)
         valid = [m for m, failure in enumerate(failures) if failure is None]
         scores = {m: self._scores(rows, m, vm) for m in valid}
         cluster_keys = {
@@ -294,6 +284,38 @@ class PlainAllocator:
             cluster_keys=cluster_keys,
             ranked=tuple(sorted(feasible, key=lambda c: (cluster_keys[c], lots[c]))),
         )
+
+    def waits_in_vain(self, wish: Wish) -> list[int]:
+        """Machines that no rule but room keeps a VM from, and that would have room if all of lower priority left."""
+        rows, vm = self.rows(), self.vm_row(wish.vm, wish.tenant, wish.purpose)
+        _, failures = self._failures(wish, rows, vm, ("has_room",))
+        found = []
+        for m, machine in enumerate(rows.machines):
+            need, left = self.demand(wish.vm)[machine.generation], list(machine.capacity)
+            for resident in self.residents.values():
+                if resident.machine == m and self.priority(resident.vm) <= self.priority(wish.vm):
+                    taken = self.demand(resident.vm)[machine.generation]
+                    left = [has - amount for has, amount in zip(left, taken, strict=True)]
+            if failures[m] is None and all(has >= amount for has, amount in zip(left, need, strict=True)):
+                found.append(m)
+        return found
+
+    def _failures(
+        self, wish: Wish, rows: Rows, vm: SimpleNamespace, ignored: Sequence[str]
+    ) -> tuple[tuple[BoundRule | None, ...], tuple[BoundRule | None, ...]]:
+        """By cluster, and by machine: the first rule that says no."""
+        validators = [bound for bound in self.rules.validators if bound.rule.name not in ignored]
+        of_clusters = tuple(
+            self._first_failure(self.rules.cluster_validators, cluster, vm) for cluster in rows.clusters
+        )
+        tenant = self._tenant(wish, rows)
+        of_machines = tuple(
+            of_clusters[machine.cluster]
+            or self._first_failure(validators, machine, vm)
+            or self._tenant_failure(tenant, machine, m, wish, rows)
+            for m, machine in enumerate(rows.machines)
+        )
+        return of_clusters, of_machines
 
     def _first_failure(
         self, validators: Sequence[BoundRule], row: SimpleNamespace, vm: SimpleNamespace

@@ -1,4 +1,4 @@
-"""A zone of three machines and four bands, in which hardly anything finds room unless something else gives way."""
+"""Zones of a few machines and four bands, in which hardly anything finds room unless something else gives way."""
 
 from __future__ import annotations
 
@@ -7,20 +7,27 @@ from roost.rules.policy import Policy
 
 BANDS = ("gold", "silver", "bronze", "iron")
 SIZES = {"one": (1, 2), "two": (2, 1), "three": (3, 3), "five": (5, 2), "tall": (1, 9), "eight": (8, 16)}
-NAMES = ("m0", "m1", "m2")
-ZONE = Zone(
-    name="z",
-    resources=(Resource("cores", "cores", 1), Resource("memory", "GiB", 1)),
-    bands=BANDS,
-    generations=(Generation("only", (8, 16)),),
-    vm_types=tuple(VMType(name, "s", {"only": size}) for name, size in SIZES.items()),
-    groups=tuple(
-        MachineGroup(
-            datacenter="d", cluster="c", rack=f"rack of {name}", generation="only", names=(name,), update_domains=[0]
-        )
-        for name in NAMES
-    ),
-)
+
+
+def zone(machines: int) -> Zone:
+    """A zone of so many machines, each in a rack of its own."""
+    return Zone(
+        name="z",
+        resources=(Resource("cores", "cores", 1), Resource("memory", "GiB", 1)),
+        bands=BANDS,
+        generations=(Generation("only", (8, 16)),),
+        vm_types=tuple(VMType(name, "s", {"only": size}) for name, size in SIZES.items()),
+        groups=tuple(
+            MachineGroup(
+                datacenter="d", cluster="c", rack=f"r{i}", generation="only", names=(f"m{i}",), update_domains=[0]
+            )
+            for i in range(machines)
+        ),
+    )
+
+
+ZONE = zone(3)
+NAMES = tuple(ZONE.machine_names)
 POLICY = Policy.parse(
     """
 name: plain

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from roost.model.request import ON_PLACES, VM, Constraints
+from roost.model.request import VM, Constraints
 from roost.model.thresholds import Thresholds
 from roost.model.zone import Zone
 from tests.property.zones import ClusterPlan, Shape
@@ -70,12 +70,10 @@ def gangs(draw: st.DrawFn, one: st.SearchStrategy[VM], most: int = 6) -> tuple[V
 @st.composite
 def constraints(draw: st.DrawFn, fewest: int = 0) -> Constraints | None:
     """None, or any that make sense together."""
-    fields = st.sampled_from(ON_PLACES)
+    fields = st.sampled_from(Constraints.__struct_fields__)
     names = draw(st.lists(fields, min_size=fewest, max_size=3, unique=True))
-    values: dict[str, Any] = {
-        name: draw(st.sampled_from(("rack", "cluster", "datacenter")) if name == "colocate" else st.integers(1, 3))
-        for name in names
-    }
+    kinds = {"colocate": st.sampled_from(("rack", "cluster", "datacenter")), "evict_together": st.just(True)}
+    values: dict[str, Any] = {name: draw(kinds.get(name, st.integers(1, 3))) for name in names}
     if values.get("colocate") == "rack":
         values.pop("min_fault_domains", None)
     if "max_fault_domains" in values and "min_fault_domains" in values:

@@ -70,6 +70,7 @@ class World:
         self.allocator = Allocator(zone, policy, seed, limits=limits, clock=self.clock)
         self.twin = Allocator(zone, policy, seed, clock=lambda: 0.0)
         self.oracle = PlainAllocator(zone, policy.rules)
+        self.constraints: dict[str, Constraints] = {}  # of tenants, as they were last
         self.history: list[Callable[[Allocator], Any]] = []
         self._assigned: list[Assignment] = []
         self._listen()
@@ -130,6 +131,7 @@ class World:
         return checked
 
     def _keep(self, request: Request, decision: Decision) -> None:
+        self.constraints[request.tenant] = decision.constraints
         assert len(decision.placements) == len(request.vms)
         for vm, placement in zip(request.vms, decision.placements, strict=True):
             assert placement.type == vm.type
@@ -139,24 +141,37 @@ class World:
         assert by_order == list(decision.trial.machines)
 
     def _check_victims(self, request: Request, decision: Decision) -> None:
-        """Those that give way are of lower priority than what came to their machine, and none could have stayed."""
+        """Those that give way are of lower priority than what came to their machine, and none could have stayed; or
+        they go together, and one of them is such a one.
+        """
         names = names_of(decision.victims)
         assert len(set(names)) == len(names)
         gone = {name: self.oracle.residents[name] for name in names}
         for name in names:
             self.oracle.remove(name)
         assert self.oracle.over_capacity() == []
+        arrived: dict[int, int] = {}  # by machine, the highest band that came there
+        for vm, placement in zip(request.vms, decision.placements, strict=True):
+            machine, band = self.zone.machine(placement.machine), self.oracle.priority(vm)
+            arrived[machine] = min(band, arrived.get(machine, band))
+        new = {placement.vm for placement in decision.placements}
         for name, resident in gone.items():
-            arrived = [
-                self.oracle.priority(vm)
-                for vm, placement in zip(request.vms, decision.placements, strict=True)
-                if self.zone.machine(placement.machine) == resident.machine
+            together = self.constraints[resident.tenant].evict_together
+            group = {n: r for n, r in gone.items() if n == name or (together and r.tenant == resident.tenant)}
+            bands = [
+                arrived[r.machine]
+                for r in group.values()
+                if self.oracle.priority(r.vm) > arrived.get(r.machine, len(self.zone.bands))
             ]
-            assert arrived, f"{name} had to leave a machine that nobody came to"
-            assert self.oracle.priority(resident.vm) > min(arrived)
-            self.oracle.residents[name] = resident
+            assert bands, f"{name} had to leave, although nothing above it came to its machine"
+            assert self.oracle.priority(resident.vm) > min(bands)
+            self.oracle.residents |= group
             assert self.oracle.over_capacity() != [], f"{name} could have stayed"
-            self.oracle.remove(name)
+            for each in group:
+                self.oracle.remove(each)
+            left = [r for n, r in self.oracle.residents.items() if r.tenant == resident.tenant and n not in new]
+            if together:
+                assert any(all(self.oracle.priority(r.vm) <= band for r in left) for band in bands), "not all went"
 
     def _check_attempts(self, request: Request, constraints: Constraints, decision: Decision) -> tuple[Attempt, ...]:
         """Go through the engine's choices one by one; units of colocation that were too small are out afterwards."""
@@ -191,6 +206,7 @@ class World:
             answers.append(answer)
             self._check_choice(answer, assigned[at], constraints)
             if assigned[at].machine < 0:
+                self._check_nobody_below_is_in_the_way(wish)
                 break
             machines.append(assigned[at].machine)
             self.oracle.place(f"attempt {at}", request.vms[i], request.tenant, assigned[at].machine)
@@ -209,6 +225,11 @@ class World:
         assert m in answer.best, f"{names[m]} was chosen, best are {[names[b] for b in sorted(answer.best)]}"
         assert assigned.clusters == len(answer.chosen)
         assert assigned.tied >= len(answer.best) if constraints.named else assigned.tied == len(answer.best)
+
+    def _check_nobody_below_is_in_the_way(self, wish: Wish) -> None:
+        """A VM never waits while VMs of lower priority hold what it needs."""
+        if not any(bound.rule.spares for bound in self.oracle.rules.validators):
+            assert self.oracle.waits_in_vain(wish) == [], "it waits for what lower bands hold"
 
     def answer(self, wish: Wish) -> Answer:
         """The oracle's answer; ties between clusters fall as the engine says they do."""

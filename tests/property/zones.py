@@ -44,7 +44,7 @@ STANDARD = Shape(
 TINY = Shape(
     name="tiny",
     resources=(Resource("cores", "cores", 1), Resource("memory", "GiB", 1)),
-    bands=("high", "middle", "low"),
+    bands=("high", "middle", "low", "lowest"),
     generations=(Generation("old", (4, 8)), Generation("new", (6, 6), ("fast",))),
     vm_types=(
         VMType("small", "s", {"old": (1, 1), "new": (1, 1)}),

@@ -133,10 +133,11 @@ def test_a_type_that_the_hardware_cannot_run_never_fits() -> None:
     assert bench().place(NEW, VM("only-new"), "t") is None
 
 
-def test_to_a_vm_of_high_priority_what_lower_ones_hold_is_free() -> None:
-    """Whether they really give way is the store's to see to: it knows who is to go."""
+def test_what_lower_priorities_hold_is_free_to_higher_ones() -> None:
+    """Whether they really give way the store knows, which compares what is proposed with what is there."""
     held = bench((OLD, VM("whole", priority="low"), "a"))
     assert held.place(OLD, VM("small", priority="low"), "t") == "insufficient cores"
+    assert held.place(OLD, VM("small", priority="lowest"), "t") == "insufficient cores"
     assert held.place(OLD, VM("small", priority="high"), "t") is None
 
 

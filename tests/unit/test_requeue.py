@@ -229,3 +229,19 @@ def test_a_past_return_can_be_explained(desk: Desk) -> None:
     desk.turn()
     (key,) = (each.key for each in desk.agent.store.decisions() if each.record.by == "requeue")
     assert recall(desk.agent.store, key, lambda _: POLICY).explanation.machine == "m0"
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["by the feed", "after a restart"])
+def test_nobody_is_given_the_name_of_a_vm_that_waits(desk: Desk, restarted: bool) -> None:
+    """Also if its tenant has no other VM, so that all its numbers are free again."""
+    desk.place("batch", "eight", "iron")
+    desk.place("shop", "one", "gold")
+    if restarted:
+        desk = Desk(open_agent(desk.agent.store, POLICY))
+    assert [each.vm for each in desk.place("batch", "one", "iron").placements] == ["batch/1"]
+    mixed = (VM("one", "mine", "iron"), VM("one", priority="iron"))
+    assert [each.vm for each in desk.do(PlaceVMs(Request("batch", mixed))).placements] == ["mine", "batch/2"]
+    for tenant, vms in (("shop", ()), ("batch", ("batch/1", "batch/2", "mine"))):
+        desk.do(ReleaseVMs(tenant, vms))
+    desk.turn()
+    assert (desk.running, desk.waiting) == ({"batch/0"}, set())

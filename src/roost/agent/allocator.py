@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -114,6 +114,7 @@ class Allocator:
         self.vms: dict[str, RunningVM] = {}
         # By machine: VMs below the highest band, by tenant and name. For a while two tenants may have the same name.
         self._lower: dict[int, dict[tuple[str, str], RunningVM]] = {}
+        self.reserved: set[str] = set()  # names that VMs had which may come back: none is given to another unasked
         self.leaving: dict[str, RunningVM] = {}  # VMs in the books that are off their machines' rows: they give way
         self.tenants: dict[str, Tenant] = {}
         self.numbers = TenantNumbers()
@@ -255,7 +256,7 @@ class Allocator:
     ) -> tuple[RunningVM, ...]:
         """Take VMs of lower priority off the machines that a trial has overfilled."""
         try:
-            victims = self._victims_of(trial, arm, at, fixed)
+            victims = self._victims_of(trial, self._room(trial.machines), arm, at, fixed)
         except MustWait:
             self.view.rewind(before)
             raise
@@ -263,15 +264,20 @@ class Allocator:
             self.view.remove(victim.machine, victim.shape)
         return victims
 
+    def _room(self, machines: Iterable[int]) -> dict[int, np.ndarray]:
+        """What nobody holds of some machines, by resource; below zero where others have to give way."""
+        rows = self.view.machines
+        return {machine: rows[machine]["free"][-1].astype(np.int64) for machine in machines}
+
     def _victims_of(
-        self, trial: Trial, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
+        self, trial: Trial, room: Mapping[int, np.ndarray], arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
     ) -> tuple[RunningVM, ...]:
-        """Who has to go, now that a trial is on the rows."""
+        """Who has to go for a trial, which leaves that room."""
         bands: dict[int, int] = {}
         for i, machine in zip(trial.order, trial.machines, strict=True):
             band = trial.shapes[i].traits["priority"]
             bands[machine] = min(band, bands.get(machine, band))
-        return choose_victims(self, bands, bands, arm.policy.rules.evictions, at, fixed)
+        return choose_victims(self, room, bands, arm.policy.rules.evictions, at, fixed)
 
     def giving_way(self, machine: int) -> Iterable[RunningVM]:
         """The VMs of a machine that are below the highest band."""
@@ -340,11 +346,11 @@ class Allocator:
         names: list[str] = []
         if leaving:  # they keep theirs
             return [vm.name for vm in request.vms], tenant.created
-        number, taken = tenant.created, self.vms
+        number, taken, reserved = tenant.created, self.vms, self.reserved
         wished = {vm.name for vm in request.vms}
         if wished == UNNAMED:  # as nearly always
             while len(names) < len(request.vms):
-                if (name := f"{request.tenant}/{number}") not in taken:
+                if (name := f"{request.tenant}/{number}") not in taken and name not in reserved:
                     names.append(name)
                 number += 1
             return names, number
@@ -352,7 +358,7 @@ class Allocator:
             name = vm.name
             if name and (name in self.vms or name in names):
                 raise InvalidInput(f"request.vms[{i}].name", f"{name!r} is taken", "choose another name, or none")
-            while not name or (not vm.name and (name in self.vms or name in wished)):
+            while not name or (not vm.name and (name in taken or name in wished or name in reserved)):
                 name, number = f"{request.tenant}/{number}", number + 1
             names.append(name)
         return names, number
@@ -481,17 +487,14 @@ class Allocator:
     def _would_give_way(
         self, trial: Trial, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
     ) -> tuple[RunningVM, ...]:
-        """What would give way to a trial; the rows are left as they are."""
-        placed = [(machine, trial.shapes[i]) for i, machine in zip(trial.order, trial.machines, strict=True)]
-        for machine, shape in placed:
-            self.view.suppose(machine, shape, 1)
+        """What would give way to a trial that is not on the rows."""
+        room, generation = self._room(trial.machines), self.view.machines["generation"]
+        for i, machine in zip(trial.order, trial.machines, strict=True):
+            room[machine] -= trial.shapes[i].row["demand"][0][generation[machine]]
         try:
-            return self._victims_of(trial, arm, at, fixed)
+            return self._victims_of(trial, room, arm, at, fixed)
         except MustWait:
             return ()
-        finally:
-            for machine, shape in reversed(placed):
-                self.view.suppose(machine, shape, -1)
 
     def why_not(self, request: Request, machine: str, vm: int | None = None) -> WhyNot:
         """Why a machine does not get a VM of a request: who refuses it, or the preference by which it loses."""

@@ -39,7 +39,7 @@ def never(_vm: RunningVM) -> bool:
 
 def choose_victims(
     allocator: Allocator,
-    machines: Iterable[int],
+    room: Mapping[int, np.ndarray],
     bands: Mapping[int, int],
     terms: EvictionTerms,
     at: float,
@@ -47,14 +47,13 @@ def choose_victims(
 ) -> tuple[RunningVM, ...]:
     """The VMs that must go so that no machine holds more than it has. Those that are `fixed` cannot be asked to.
 
-    `bands`: by machine, the highest priority that was placed on it. Raises MustWait if those that can be asked do not
-    free enough: then something under way has the room.
+    `room`: by machine, what is left of it with all that came, below zero if that is too much; `bands`: the highest
+    priority that came. Raises MustWait if those that can be asked do not free enough: then something under way has the
+    room.
     """
-    rows = allocator.view.machines
     chosen: dict[str, RunningVM] = {}
-    for machine in machines:
-        freed = _freed(allocator, machine, chosen.values())
-        short = np.maximum(0, freed * -1 - rows[machine]["free"][-1].astype(np.int64)).tolist()
+    for machine, left in room.items():
+        short = np.maximum(0, -left - _freed(allocator, machine, chosen.values())).tolist()
         if not any(short):
             continue
         candidates = _candidates(allocator, machine, bands[machine], terms, at, fixed, chosen)
@@ -64,7 +63,7 @@ def choose_victims(
                 raise InvariantBroken(f"machine {allocator.zone.machine_names[machine]} is over capacity")
             raise MustWait
         chosen.update((vm.name, vm) for candidate in found for vm in candidate.vms)
-    return tuple(_without_spare(allocator, chosen, bands))
+    return tuple(_without_spare(allocator, chosen, room))
 
 
 def _freed(allocator: Allocator, machine: int, gone: Iterable[RunningVM]) -> np.ndarray:
@@ -179,7 +178,9 @@ def _greedy(short: Sequence[int], wanted: Sequence[int], candidates: Sequence[Ca
     return taken
 
 
-def _without_spare(allocator: Allocator, chosen: Mapping[str, RunningVM], bands: Mapping[int, int]) -> list[RunningVM]:
+def _without_spare(
+    allocator: Allocator, chosen: Mapping[str, RunningVM], room: Mapping[int, np.ndarray]
+) -> list[RunningVM]:
     """Without those that can stay after all, as VMs that go with others have freed their machines, too."""
     victims = dict(chosen)
     for name, vm in sorted(chosen.items(), key=lambda item: item[0].endswith(HOLD)):
@@ -188,18 +189,17 @@ def _without_spare(allocator: Allocator, chosen: Mapping[str, RunningVM], bands:
         group = [vm]
         if allocator.tenants[vm.tenant].constraints.evict_together:
             group = [each for each in victims.values() if each.tenant == vm.tenant]
-        if _can_stay(allocator, group, victims.values(), bands):
+        if _can_stay(allocator, group, victims.values(), room):
             for each in group:
                 del victims[each.name]
     return list(victims.values())
 
 
 def _can_stay(
-    allocator: Allocator, group: Sequence[RunningVM], victims: Iterable[RunningVM], bands: Mapping[int, int]
+    allocator: Allocator, group: Sequence[RunningVM], victims: Iterable[RunningVM], room: Mapping[int, np.ndarray]
 ) -> bool:
     """Whether there is room for all of a group, if the other victims go."""
-    for machine in {each.machine for each in group} & bands.keys():
-        free = allocator.view.machines[machine]["free"][-1]
-        if (free + _freed(allocator, machine, victims) < _freed(allocator, machine, group)).any():
-            return False
-    return True
+    return not any(
+        (room[machine] + _freed(allocator, machine, victims) < _freed(allocator, machine, group)).any()
+        for machine in {each.machine for each in group} & room.keys()
+    )

@@ -97,6 +97,7 @@ class Replica:
         # says so, too.
         self.leaving = allocator.leaving
         self.registry = dict(ledger.registry)  # replaced, never changed, so that others see that it is another
+        allocator.reserved.update(name for kind, name in self.registry if kind == WAITING)
         if foresight := self.registry.get((foresight_.KIND, foresight_.NAME)):
             self._foresee(foresight)
         self.relief = 0  # grows with whatever may give room to VMs that found none
@@ -274,6 +275,9 @@ class Replica:
             news_of = {(each.kind, each.name): each.after for each in entry.registered}
             merged = {**self.registry, **news_of}
             self.registry = {name: value for name, value in merged.items() if value is not None}
+            for (kind, name), value in news_of.items():
+                if kind == WAITING:
+                    (allocator.reserved.discard if value is None else allocator.reserved.add)(name)
             if (place := (foresight_.KIND, foresight_.NAME)) in news_of:
                 self._foresee(news_of[place])
             for each in entry.registered:
