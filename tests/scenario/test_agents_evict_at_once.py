@@ -115,9 +115,9 @@ class Hand:
         if kind < 0.15 and tenants:
             return ReleaseVMs(draw.choice(tenants))
         if kind < 0.25 and movable:
-            vm = allocator.vms[draw.choice(movable)]
+            running = allocator.vms[draw.choice(movable)]
             step = draw.choice(("hold", "finish", "cancel", "whole"))
-            return MoveVM(vm.tenant, vm.name, draw.choice(ZONE.machine_names), step)  # type: ignore[arg-type]
+            return MoveVM(running.tenant, running.name, draw.choice(ZONE.machine_names), step)  # type: ignore[arg-type]
         vm = VM(draw.choice(tuple(SIZES)), priority=draw.choice(BANDS), requeue=draw.random() < 0.5)
         if draw.random() < 0.2:  # one of the tenants that everybody uses
             return PlaceVMs(Request(f"shared {draw.randrange(4)}", (vm,), TOGETHER))

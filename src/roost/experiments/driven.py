@@ -108,7 +108,8 @@ class Drive:
         while self._leaving and self._leaving[0][0] <= now:
             self.clock.now, _, names = heappop(self._leaving)
             for name in names:
-                self.allocator.release(name)
+                if name in self.allocator.vms:  # else it had to give way
+                    self.allocator.release(name)
 
 
 @contextmanager
