@@ -5,6 +5,7 @@ the kernel of one policy. Both sides take their types from `asked`, so that they
 """
 
 from collections.abc import Callable
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -50,6 +51,7 @@ def askers(signatures: dict[str, Any]) -> dict[str, Callable[..., Any]]:
     return {f"ask_{name}": _asker(ASKED.index(name), signature) for name, signature in signatures.items()}
 
 
+@cache
 def addresses(kernel: ModuleType, names: tuple[str, ...]) -> NDArray[np.int64]:
     """Where a kernel's functions are; zero for those that are not among the names. Compiles them, or loads them."""
     found = np.zeros(len(ASKED), np.int64)

@@ -45,8 +45,8 @@ UNDO_KEY, UNDO_RACK, UNDO_BITS, UNDO_CLUSTER = np.int64(0), np.int64(1), np.int6
 READY = 0
 
 # What Python never calls has no way in from there, which would take as long to compile: from Python it would crash.
-entry = njit(cache=True, no_cfunc_wrapper=True)
-inside = njit(cache=True, no_cfunc_wrapper=True, no_cpython_wrapper=True)
+entry = njit(cache=True, no_cfunc_wrapper=True, _nrt=False)
+inside = njit(cache=True, no_cfunc_wrapper=True, no_cpython_wrapper=True, _nrt=False)
 
 # ---------------------------------------------------------------------------------------------------------- journal
 
