@@ -1,8 +1,9 @@
 """From an ordered set of rules to one native kernel.
 
 The rules' calls, in the policy's order and with its parameters as constants, are written out as a small Python module
-above `kernel_body.py` and compiled by Numba. The module's name is a hash of everything that went into it, so a changed
-rule, parameter, zone shape or kernel gets a new module, and an unchanged one is loaded from disk in a moment.
+above `kernel_body.py` and compiled by Numba. What asks no rule is another module, of `kernel_common.py`, that kernels
+share. A module's name is a hash of everything that went into it, so a changed rule, parameter, zone shape or kernel gets
+a new one, and an unchanged one is loaded from disk in a moment.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ from roost.model.errors import InvalidInput
 from roost.model.zone import Zone
 
 BODY, COMMON = (Path(__file__).with_name(name) for name in ("kernel_body.py", "kernel_common.py"))
-MARKER = "# ------"  # where the generated part goes
+MARKER = "# ------"  # the generated part goes above the first of these
 # Whatever a kernel's meaning depends on, besides these, the rules and the shape of the zone.
 MEANING = [BODY.with_name(f"{name}.py") for name in ("asking", "codes", "compiler", "prefetch", "tenant_row")]
 DOMAIN_UNITS = {  # domain of a tenant rule: its code in the kernel, and where its unit's count stands

@@ -20,7 +20,7 @@ import numpy as np
 from roost.engine.codes import BITS, CLUSTER_FAULT, INVALID, LOW, ONE, SEEN, TIES, ZERO
 from roost.engine.prefetch import prefetch
 
-# ------ the generated part
+# --------------------------------------------------------------------------------------------------------------- commit
 
 
 @entry
@@ -30,6 +30,9 @@ def admit(machines, m, vm):
     if failure < 0:
         hold(machines[m], vm[0], ONE)
     return failure
+
+
+# -------------------------------------------------------------------------------------------------- bringing up to date
 
 
 @inside
@@ -137,6 +140,9 @@ def refresh_known_clusters(
     return updated, fault
 
 
+# -------------------------------------------------------------------------------------------------------------- tenants
+
+
 @inside
 def tenant_verdict(m, machines, racks, clusters, tenant, counts):
     """The first tenant rule that refuses machine m, -1 for none."""
@@ -150,6 +156,9 @@ def tenant_refusal(m, machines, racks, clusters, tenant, counts):
     """The domain of the first tenant rule that refuses machine m, -1 for none."""
     rule = tenant_verdict(m, machines, racks, clusters, tenant, counts)
     return np.int64(TENANT_DOMAINS[rule]) if rule >= 0 else -ONE
+
+
+# ----------------------------------------------------------------------------------------------------------- explaining
 
 
 @inside

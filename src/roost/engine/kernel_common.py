@@ -44,7 +44,8 @@ from roost.engine.codes import (
 UNDO_KEY, UNDO_RACK, UNDO_BITS, UNDO_CLUSTER = np.int64(0), np.int64(1), np.int64(2), np.int64(3)
 READY = 0
 
-# What Python never calls has no way in from there, which would take as long to compile: from Python it would crash.
+# Nothing here makes an array, so references to them need not be counted. What only compiled code calls has no wrapper
+# for Python, which would take as long to compile as the function: to call it from Python would crash.
 entry = njit(cache=True, no_cfunc_wrapper=True, _nrt=False)
 inside = njit(cache=True, no_cfunc_wrapper=True, no_cpython_wrapper=True, _nrt=False)
 
@@ -610,8 +611,8 @@ def choose_clusters(
 
 @entry
 def assign(
-    rules, machines, racks, clusters, links, journal, columns, column_seen, tally, tenant, counts, scratch, undo, rng, placing,
-    top_clusters, homes, constrained, vm_row, keys, rack_sums, cluster_sums, slots, ranking, top_machines
+    rules, machines, racks, clusters, links, journal, columns, column_seen, tally, tenant, counts, scratch, undo,
+    rng, placing, top_clusters, homes, constrained, vm_row, keys, rack_sums, cluster_sums, slots, ranking, top_machines
 ):  # fmt: skip
     """Choose a machine for one VM and put the VM on it.
 
@@ -703,6 +704,3 @@ def look(
     if held >= 0:
         put(machines, racks, clusters, links, journal, held, vm, ONE)
     return fault, best, low, verdict, detail, key, cluster, selected, last
-
-
-# ---------------------------------------------------------------------------------------------------- explaining

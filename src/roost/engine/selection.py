@@ -178,8 +178,9 @@ class Engine:
         if self._choosing is None:
             self._choosing = addresses(self.kernel, CHOOSING)
         machine, updated, fault, tied, clusters = self._assign(
-            self._choosing, *self._standing, desk.homes, desk.constrained, shape.row, *evaluation.arrays, evaluation.ranking, top
-        )
+            self._choosing, *self._standing, desk.homes, desk.constrained, shape.row, *evaluation.arrays,
+            evaluation.ranking, top,
+        )  # fmt: skip
         if fault:
             raise self._forget(shape, fault)
         stats = pool.stats
@@ -210,8 +211,9 @@ class Engine:
         if self._comparing is None:
             self._comparing = addresses(self.kernel, ASKED)
         found = self._look(
-            self._comparing, *self._looking, self.desk.constrained, shape.row, *evaluation.arrays, evaluation.ranking, held, other
-        )
+            self._comparing, *self._looking, self.desk.constrained, shape.row, *evaluation.arrays,
+            evaluation.ranking, held, other,
+        )  # fmt: skip
         if found[0]:
             raise self._forget(shape, found[0])
         return Look._make(found[1:])
