@@ -82,4 +82,4 @@ def _asker(place: int, asked: Any) -> Callable[..., Any]:
     def ask(_context: Any, addresses: Any, *_arguments: Any) -> Any:
         return asked.return_type(addresses, types.StarArgTuple.from_types(asked.args)), generate
 
-    return ask  # type: ignore[no-any-return]
+    return ask

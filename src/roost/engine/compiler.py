@@ -2,8 +2,8 @@
 
 The rules' calls, in the policy's order and with its parameters as constants, are written out as a small Python module
 above `kernel_body.py` and compiled by Numba. What asks no rule is another module, of `kernel_common.py`, that kernels
-share. A module's name is a hash of everything that went into it, so a changed rule, parameter, zone shape or kernel gets
-a new one, and an unchanged one is loaded from disk in a moment.
+share. A module's name is a hash of everything that went into it, so a changed rule, parameter, zone shape or kernel
+gets a new one, and an unchanged one is loaded from disk in a moment.
 """
 
 import contextlib
@@ -99,7 +99,8 @@ def _digest(files: set[Path], *meaning: Any) -> str:
 def _jitted(_common: str, function: Callable[..., Any]) -> Any:
     """A rule's function for Numba, the same for all kernels with the same types of rows."""
     # With NumPy's errors a division by zero becomes a score outside 0 to 1, which is caught.
-    return numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return numba.njit(**options)(function)
 
 
 def _load(name: str, text: str, given: dict[str, Any]) -> ModuleType:
