@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from roost.engine.tenant_row import TENANT_TYPE
 from roost.engine.view import LINK_TYPE
+from roost.model.errors import InvariantBroken
 from roost.model.zone import Zone
 
 CHOOSING = ("cluster_key", "refresh_cluster", "tenant_refusal")  # what choosing a machine asks
@@ -59,7 +60,8 @@ def addresses(kernel: ModuleType, names: tuple[str, ...]) -> NDArray[np.int64]:
         function, signature = getattr(kernel, name), kernel.ASKED[name]
         function.compile(signature.args)
         compiled = function.overloads[signature.args]
-        assert compiled.signature.return_type == signature.return_type, (name, compiled.signature)
+        if compiled.signature.return_type != signature.return_type:
+            raise InvariantBroken(f"{name} of the kernel returns {compiled.signature.return_type}")
         found[ASKED.index(name)] = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
     return found
 

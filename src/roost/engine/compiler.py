@@ -61,30 +61,30 @@ def cache_directory() -> Path:
 
 def compile_rules(rules: RuleSet, zone: Zone) -> ModuleType:
     """The kernel of these rules for zones of this shape. Compiles on first use of each function, or loads from disk."""
-    vm_type = vm_row_type(zone, rules.own_traits)
-    common = _common(zone, vm_type)
+    common, vm_type = _common(zone), vm_row_type(zone, rules.own_traits)
     functions = _functions(rules)
     names = [f"{f.__module__}:{f.__qualname__}" for f in functions.values()]
     generated = f"from {common.__name__} import *\n\n{_generate(rules, zone)}"
     files = {BODY, *(p for f in functions.values() for p in _sources(f))}
-    name = f"kernel_{_digest(files, names, generated)}"
+    name = f"kernel_{_digest(files, names, generated, vm_type.descr)}"
     if name not in _loaded:
         start, marker, end = BODY.read_text().partition(MARKER)
-        compiled = {name: _jitted(common.__name__, function) for name, function in functions.items()}
-        _loaded[name] = _load(name, start + generated + "\n\n\n" + marker + end, compiled)
+        compiled = {name: _jitted(function, common, vm_type) for name, function in functions.items()}
+        given = {"ASKED": asked(zone, vm_type), **compiled}
+        _loaded[name] = _load(name, start + generated + "\n\n\n" + marker + end, given)
     return _loaded[name]
 
 
-def _common(zone: Zone, vm_type: np.dtype[np.void]) -> ModuleType:
-    """What the kernels for rows of these types share.
+def _common(zone: Zone) -> ModuleType:
+    """What the kernels for zones of this shape share.
 
-    Another VM type has another one: Numba takes a row with more fields for the one with fewer.
+    It knows VMs by the fields that all of them have; where a policy has traits of its own, rows begin with the same.
     """
+    vm_type = vm_row_type(zone)
     types = (zone.machines.dtype, zone.racks.dtype, zone.clusters.dtype, vm_type, LINK_TYPE, TENANT_TYPE)
     name = f"common_{_digest({COMMON, *MEANING}, *(dtype.descr for dtype in types))}"
     if name not in _loaded:
-        signatures = asked(zone, vm_type)
-        _loaded[name] = _load(name, COMMON.read_text(), {"ASKED": signatures, **askers(signatures)})
+        _loaded[name] = _load(name, COMMON.read_text(), askers(asked(zone, vm_type)))
     return _loaded[name]
 
 
@@ -96,8 +96,11 @@ def _digest(files: set[Path], *meaning: Any) -> str:
 
 
 @cache
-def _jitted(_common: str, function: Callable[..., Any]) -> Any:
-    """A rule's function for Numba, the same for all kernels with the same types of rows."""
+def _jitted(function: Callable[..., Any], _common: ModuleType, _vm_type: np.dtype[np.void]) -> Any:
+    """A rule's function for Numba, the same for all kernels with the same types of rows.
+
+    For others it is another one: Numba takes a row with more fields for one with fewer.
+    """
     # With NumPy's errors a division by zero becomes a score outside 0 to 1, which is caught.
     options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return numba.njit(**options)(function)

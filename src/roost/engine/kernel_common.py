@@ -1,6 +1,6 @@
-"""The part of a kernel that asks no rule itself. Not imported: `compiler` makes a module of it for each type of VM row.
+"""The part of a kernel that asks no rule itself. Not imported: `compiler` makes a module of it for each shape of zones.
 
-All policies whose zones have the same shape share it, compiled once. Where a choice depends on a policy, it is given
+All policies for zones of the same shape share it, compiled once. Where a choice depends on a policy, it is given
 `rules`, the addresses of that policy's compiled functions (see `asking`), and calls
 
     ask_cluster_key(rules, cluster, vm)         a cluster's packed buckets, INVALID, or beyond: a fault

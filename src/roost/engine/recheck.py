@@ -247,7 +247,7 @@ class RecheckBench:
             recheck = self.recheck
             arm = recheck.arms[recheck.arm_of(tenant)]
             shape = arm.shapes.of_running(vm, recheck.numbers[tenant] if vm.isolated else 0)
-            arm.kernel.dismiss(self.rows, at, shape.row)
+            arm.kernel.dismiss(self.rows, at, shape.plain)
 
     def set_condition(self, machine: str, field: str, value: int) -> None:
         """A machine's condition changed."""

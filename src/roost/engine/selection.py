@@ -178,7 +178,7 @@ class Engine:
         if self._choosing is None:
             self._choosing = addresses(self.kernel, CHOOSING)
         machine, updated, fault, tied, clusters = self._assign(
-            self._choosing, *self._standing, desk.homes, desk.constrained, shape.row, *evaluation.arrays,
+            self._choosing, *self._standing, desk.homes, desk.constrained, shape.plain, *evaluation.arrays,
             evaluation.ranking, top,
         )  # fmt: skip
         if fault:
@@ -211,7 +211,7 @@ class Engine:
         if self._comparing is None:
             self._comparing = addresses(self.kernel, ASKED)
         found = self._look(
-            self._comparing, *self._looking, self.desk.constrained, shape.row, *evaluation.arrays,
+            self._comparing, *self._looking, self.desk.constrained, shape.plain, *evaluation.arrays,
             evaluation.ranking, held, other,
         )  # fmt: skip
         if found[0]:
