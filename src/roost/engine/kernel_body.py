@@ -24,11 +24,14 @@ from roost.engine.prefetch import prefetch
 
 
 @entry
-def admit(machines, m, vm):
-    """At commit: let a machine hold a VM if every re-checked validator agrees; else the number of one that does not."""
+def admit(machines, m, vm, plain):
+    """At commit: let a machine hold a VM if every re-checked validator agrees; else the number of one that does not.
+
+    `plain`: the same row without the policy's own traits.
+    """
     failure = recheck_failure(machines[m], vm[0])
     if failure < 0:
-        hold(machines[m], vm[0], ONE)
+        hold(machines[m], plain[0], ONE)
     return failure
 
 

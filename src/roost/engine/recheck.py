@@ -223,7 +223,7 @@ class RecheckBench:
             shape = arm.shapes.of(vm, recheck.numbers[tenant] if vm.isolated else 0)
         except InvalidInput as error:  # decided by other rules, or for another zone
             return str(error)
-        failure = int(arm.kernel.admit(self.rows, at, shape.row))
+        failure = int(arm.kernel.admit(self.rows, at, shape.row, shape.plain))
         if failure < 0:
             return None
         detail = int(arm.kernel.machine_detail(self.rows[at], shape.record, failure))
