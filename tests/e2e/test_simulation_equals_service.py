@@ -8,7 +8,7 @@ another kind, and over HTTP to `roost serve`, with the same policy and the seed 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -16,14 +16,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetMachine
+from roost.agent.operation import Answer, Evicted, Operation, PlaceVMs, ReleaseVMs, SetMachine
 from roost.bench.postgres import ThrowawayPostgres
 from roost.client import Client, MachineChange, ServiceProblem, VMWish
-from roost.model.request import UNCONSTRAINED, Request
+from roost.model.request import UNCONSTRAINED, Placement, Request
 from roost.rules.policy import Policy
 from roost.sim.experiment import Experiment
 from roost.sim.runs import stage
 from roost.sim.simulation import Simulation
+from roost.wire import EvictedVM
 from roost.wiring import find_zone, open_agent, open_store
 from tests.e2e.serving import serving
 
@@ -32,13 +33,14 @@ ZONE, POLICIES = "synthetic:100", ("default", "dense")
 EXPERIMENT = {
     "name": "same",
     "zone": ZONE,
-    "workload": {"days": 0.03, "requests_per_day": 14_000, "stays": 0.5, "spot": 0.25, "spread": 0.8},
-    "fill": 0.95,
+    "workload": {"days": 0.03, "requests_per_day": 20_000, "stays": 0.5, "spot": 0.1, "spread": 0.8},
+    "fill": 0.97,
     "faults": {"mtbf": "1d", "repair": "1h", "maintenance": [{"at": "30m", "lasts": "30m", "share": 0.1}]},
 }
 NO_ROOM = {"roost.no_capacity", "roost.fragmented", "roost.tenant_constraint"}
 
-Decision = tuple[str, ...]  # of each VM, the name and the machine; of what was refused, how
+GAVE_WAY = "gave way"
+Decision = tuple[str, ...]  # of each VM, the name and the machine, and who gave way; of what was refused, how
 Step = tuple[Operation, Decision]
 
 
@@ -62,7 +64,11 @@ def simulated(policy: str) -> list[Step]:
 
 
 def decision(answer: Answer) -> Decision:
-    return tuple(f"{placed.vm} on {placed.machine}" for placed in answer.placements) if answer.ok else (answer.status,)
+    return _in_words(answer.placements, answer.evicted) if answer.ok else (answer.status,)
+
+
+def _in_words(placed: Sequence[Placement], evicted: Sequence[Evicted | EvictedVM]) -> Decision:
+    return (*(f"{vm.vm} on {vm.machine}" for vm in placed), *(f"{vm.vm} {GAVE_WAY}" for vm in evicted))
 
 
 class OverHTTP:
@@ -94,7 +100,8 @@ class OverHTTP:
         except ServiceProblem as error:
             return ("declined" if error.code in NO_ROOM else str(error),)
         self._running[request.tenant] += len(wishes)
-        return tuple(f"{vm.vm} on {vm.machine}" for vm in placed.vms)
+        self._running.subtract(vm.tenant for vm in placed.evicted)
+        return _in_words(placed.vms, placed.evicted)
 
 
 def assert_same(steps: list[Step], decide: Callable[[Operation], Decision]) -> None:
@@ -107,6 +114,7 @@ def test_a_run_has_all_that_could_be_decided_otherwise(policy: str) -> None:
     steps = simulated(policy)
     asked = [(operation.request, decided) for operation, decided in steps if isinstance(operation, PlaceVMs)]
     assert sum(decided == ("declined",) for _, decided in asked) > 50
+    assert sum(each.endswith(GAVE_WAY) for _, decided in asked for each in decided) > 50
     assert sum(len(request.vms) > 1 for request, _ in asked) > 25
     assert sum(request.constraints is not None for request, _ in asked) > 15
     assert sum(request.vms[0].priority == "spot" for request, _ in asked) > 100
