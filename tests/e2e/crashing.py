@@ -24,6 +24,7 @@ from typing import Protocol
 
 import msgspec
 
+from roost.agent.healing import KEY as HEALING
 from roost.agent.operation import (
     AddMachines,
     Answer,
@@ -34,6 +35,7 @@ from roost.agent.operation import (
     RemoveMachines,
     SetMachine,
 )
+from roost.model.change import Entry
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Request
 from roost.model.rows import MachineState
@@ -608,8 +610,8 @@ class Drive:
 # ----------------------------------------------------------------------------------------------------------- checking
 
 
-def told(drive: Drive, order: Sequence[str], wrong: list[str]) -> dict[str, Tenant]:
-    """The tenants by what clients were told and by nothing else, one key after another as the store did them."""
+def told(drive: Drive, entries: Sequence[Entry], wrong: list[str]) -> dict[str, Tenant]:
+    """The tenants by what clients were told, one key after another as the store did them, and by what was healed."""
     tenants: dict[str, Tenant] = {}
     evicted: dict[str, set[str]] = {}
     bands = drive.site.catalogue.bands
@@ -623,7 +625,31 @@ def told(drive: Drive, order: Sequence[str], wrong: list[str]) -> dict[str, Tena
             del tenants[tenant]
         return had[0]
 
-    for key in order:
+    def heal(entry: Entry) -> None:
+        here = {vm.vm: vm for vm in entry.placed}
+        for gone in entry.released:
+            had = take(entry.tenant, gone.vm, f"left {gone.machine}")
+            if gone.vm not in here:
+                evicted.setdefault(entry.tenant, set()).add(gone.vm)
+            if gone.vm not in here and entry.eviction is None:
+                wrong.append(f"VM {gone.vm} was lost by {entry.key}")
+            elif gone.vm in here and had != here[gone.vm].spec:
+                wrong.append(f"VM {gone.vm} was {had} and is {here[gone.vm].spec}")
+        if here.keys() - {gone.vm for gone in entry.released}:
+            wrong.append(f"{entry.key} placed VMs that were not there: {entry}")
+        if here:
+            tenant = tenants.setdefault(entry.tenant, Tenant(entry.constraints))
+            tenant.vms |= {name: (vm.spec, vm.machine) for name, vm in here.items()}
+
+    order: dict[str, None] = {}
+    for entry in entries:
+        key = entry.key
+        if key.startswith(HEALING):
+            heal(entry)
+            continue
+        if key in order:
+            continue
+        order[key] = None
         if key not in drive.errands or (answer := drive.errands[key][1].done) is None:
             wrong.append(f"{key} was done, and nobody was told so")
             continue
@@ -648,7 +674,7 @@ def told(drive: Drive, order: Sequence[str], wrong: list[str]) -> dict[str, Tena
                     wrong.append(f"two VMs are called {placement.vm}")
                 tenant.vms[placement.vm] = (msgspec.structs.replace(vm, name=""), placement.machine)
     done = {key for key, (_, errand) in drive.errands.items() if errand.done}
-    lost = [key for key in done - set(order) if isinstance(drive.errands[key][1].operation, PlaceVMs | ReleaseVMs)]
+    lost = [key for key in done - order.keys() if isinstance(drive.errands[key][1].operation, PlaceVMs | ReleaseVMs)]
     wrong += [f"{key} was answered {drive.errands[key][1].done}, and the store knows nothing of it" for key in lost]
     for errand, answer in drive.missed:
         if not evicted.get(errand.subject):
@@ -656,10 +682,10 @@ def told(drive: Drive, order: Sequence[str], wrong: list[str]) -> dict[str, Tena
     return tenants
 
 
-def differences(drive: Drive, ledger: Ledger, order: Sequence[str]) -> Iterator[str]:
-    """Where a store, which has done these keys, differs from what clients were told."""
+def differences(drive: Drive, ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]:
+    """Where a store, whose feed has these entries of tenants, differs from what clients were told."""
     wrong: list[str] = []
-    tenants = told(drive, order, wrong)
+    tenants = told(drive, entries, wrong)
     yield from wrong
     expected = {
         name: (tenant, machine, vm) for tenant, must in tenants.items() for name, (vm, machine) in must.vms.items()
@@ -712,9 +738,10 @@ def is_exact(drive: Drive) -> None:
     assert audit.returncode == 0, audit.stdout + audit.stderr
     with closing(open_store(drive.fleet.store, read_only=True)) as store:
         ledger = store.load()
-        keys = (entry.key for _, entry in entries_between(store, 0, ledger.revision) if entry.tenant)
-        assert list(differences(drive, ledger, list(dict.fromkeys(keys)))) == []
+        entries = [entry for _, entry in entries_between(store, 0, ledger.revision) if entry.tenant]
+        assert list(differences(drive, ledger, entries)) == []
     assert drive.counts["gave way"] > 0
+    assert any(entry.key.startswith(HEALING) for entry in entries)
 
 
 def clients_of(ledger: Ledger, count: int, seed: int) -> list[Client]:
