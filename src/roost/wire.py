@@ -820,10 +820,11 @@ class HealingSummary(Wire, frozen=True):
 
 
 class HealingWish(Asked, frozen=True):
-    """Machines whose VMs are to be placed again; neither: all that are down."""
+    """VMs that are to be placed again, by machine, rack or name; none of them: all that are on machines that are down."""
 
     machines: Names = ()
     racks: Names = ()
+    vms: Names = ()
 
 
 class HealingResult(Wire, frozen=True):
