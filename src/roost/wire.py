@@ -820,7 +820,7 @@ class HealingSummary(Wire, frozen=True):
 
 
 class HealingWish(Asked, frozen=True):
-    """VMs that are to be placed again, by machine, rack or name; none of them: all that are on machines that are down."""
+    """VMs that are to be placed again, by machine, rack or name; none: all of those on machines that are down."""
 
     machines: Names = ()
     racks: Names = ()

@@ -45,6 +45,7 @@ PAGES = (
     "docs/experiments/README.md",
     "docs/how-to/heal.md",
     "docs/how-to/keep-room.md",
+    "docs/how-to/maintain.md",
     "docs/how-to/run-spot-vms.md",
     "docs/how-to/run-workers.md",
 )
