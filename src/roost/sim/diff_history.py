@@ -158,17 +158,18 @@ class _Recorded:
         trial = Trial(
             order=order,
             shapes=allocator.shapes_of(request, arm, Purpose[record.purpose.upper()]),
-            homes=() if entry.constraints == UNCONSTRAINED else tuple(self._homes(entry.tenant)),
+            seating=seating(entry.constraints, request.vms, self._running(entry.tenant)),
             machines=tuple(index[entry.placed[i].machine] for i in order),
             refused=record.refused,
+            rungs=record.rungs,
         )
         placements = tuple(Placement(each.vm, each.spec.type, each.machine) for each in entry.placed)
         at = allocator.view.revision
         return Decision(request, entry.constraints, placements, trial, at, at, arm.engine, allocator)
 
-    def _homes(self, tenant: str) -> Iterator[int]:
-        if known := self._allocator.tenants.get(tenant):
-            yield from (vm.machine for vm in known.vms.values())
+    def _running(self, tenant: str) -> Collection[RunningVM]:
+        known = self._allocator.tenants.get(tenant)
+        return known.vms.values() if known else ()
 
     def _arm(self, record: Record) -> Arm:
         """The policy that decided, with the lots of its agent."""

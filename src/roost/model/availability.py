@@ -1,0 +1,75 @@
+"""Availability sets: VMs of a tenant that must not all be gone at once.
+
+A fault domain is a rack. An update domain is a group of machines that are updated at the same time.
+"""
+
+import msgspec
+
+from roost.model.errors import InvalidInput
+
+MOST = 1_000_000  # domains that anything can ask for
+
+
+class AvailabilitySet(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
+    """VMs that are spread evenly over so many fault and update domains, or one for each VM if those are fewer.
+
+    0 means: it does not matter. `best_effort`: a VM that no machine suits by these terms is placed all the same.
+    """
+
+    fault_domains: int = 0
+    update_domains: int = 0
+    best_effort: bool = False
+
+    def __post_init__(self) -> None:
+        for field in ("fault_domains", "update_domains"):
+            value = getattr(self, field)
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST:
+                raise InvalidInput(f"set.{field}", f"is {value!r}", f"use a whole number up to {MOST:,}")
+        if not isinstance(self.best_effort, bool):
+            raise InvalidInput("set.best_effort", f"is {self.best_effort!r}", "use true or false")
+        if not self.fault_domains and not self.update_domains:
+            raise InvalidInput("set", "asks for nothing", "give it fault_domains, update_domains, or both")
+
+
+class MostDomains(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How many domains one availability set of a zone may ask for."""
+
+    fault_domains: int = 3
+    update_domains: int = 20
+
+    def check(self, name: str, wanted: AvailabilitySet) -> None:
+        """Refuse a set that asks for more."""
+        for field in ("fault_domains", "update_domains"):
+            value, most = getattr(wanted, field), getattr(self, field)
+            if value > most:
+                raise InvalidInput(
+                    f"constraints.sets.{name}.{field}",
+                    f"is {value}, and a set of this zone may have {most}",
+                    f"ask for at most {most}, or raise availability.{field} in the zone file",
+                )
+
+
+USUAL_DOMAINS = MostDomains()
+
+
+class Short(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """VMs that do their best, and could not be spread as far as was asked."""
+
+    set: str = ""  # the availability set; empty: the tenant's VMs that are in none
+    vms: int  # of the request, that were placed against the terms
+    fault_domains: int = 0  # that all VMs of the set are in now; 0 where none were asked for
+    wanted_fault_domains: int = 0
+    update_domains: int = 0
+    wanted_update_domains: int = 0
+
+    def __str__(self) -> str:
+        reached = [
+            f"{getattr(self, field)} of {wanted} {field.replace('_', ' ')}"
+            for field in ("fault_domains", "update_domains")
+            if (wanted := getattr(self, f"wanted_{field}"))
+        ]
+        who = f"set {self.set}" if self.set else "the tenant's constraints"
+        against = f"{self.vms:,} VM{'s'[: self.vms > 1]} placed against the terms"
+        return f"{who}: {', '.join([*reached, against])}"
