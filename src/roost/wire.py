@@ -548,6 +548,7 @@ class DecisionView(Wire, frozen=True):
     purpose: str  # of a request to place: new, scale_out or healing
     evictions: int = 0  # VMs of lower priority that gave way
     evicted: Sequence[EvictedVM] = ()  # those of them that you may see
+    short: Sequence[Short] = ()  # what best effort could not reach
 
 
 class DecisionPage(Wire, frozen=True):

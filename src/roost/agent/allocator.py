@@ -441,8 +441,8 @@ class Allocator:
     def refusal(self, running: RunningVM, machine: int, off: Iterable[RunningVM]) -> str | None:
         """Why a machine may not have a VM that runs elsewhere; None if it may. As if those `off` did not run.
 
-        For the tenant's constraints the VM counts only there, whatever it holds until it has moved. What is asked for as
-        best effort refuses nothing: somebody has said where the VM is to go.
+        For the tenant's constraints the VM counts only there, whatever it holds until it has moved. What is asked for
+        as best effort refuses nothing: somebody has said where the VM is to go.
         """
         arm, tenant = self.arm_of(running.tenant), self.tenants[running.tenant]
         arm.check_enforced(tenant.constraints)

@@ -83,16 +83,12 @@ class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
         return tuple(found)
 
 
-def _found(
-    seating: Seating, order: Sequence[int], machines: Sequence[int], of_set: str
-) -> tuple[int, ...]:
+def _found(seating: Seating, order: Sequence[int], machines: Sequence[int], of_set: str) -> tuple[int, ...]:
     sets = seating.sets
     return tuple([m for i, m in zip(order, machines, strict=False) if not sets or sets[i] == of_set])
 
 
-def _counting(
-    seating: Seating, order: Sequence[int], machines: Sequence[int], at: int
-) -> tuple[tuple[int, ...], int]:
+def _counting(seating: Seating, order: Sequence[int], machines: Sequence[int], at: int) -> tuple[tuple[int, ...], int]:
     """Where the VMs are that count for the one at a place in the order, and how many of them are still to place."""
     part, sets = seating.part_of(order[at]), seating.sets
     if not sets:
@@ -174,10 +170,11 @@ def _attempt(
 
 def _assign_somehow(engine: Engine, shape: Shape, terms: Terms, top: int) -> tuple[Assignment, int]:
     """Place a VM that no machine suits by the terms, by as much of them as possible: where, and by which rung."""
-    for rung, constraints in enumerate(terms.rungs[1:], start=1):
-        engine.desk.hold_to(constraints)
+    rungs = terms.rungs
+    for rung in range(1, len(rungs)):
+        engine.desk.hold_to(rungs[rung])
         found = engine.assign(shape, top)
         if found.machine >= 0:
+            engine.desk.hold_to(terms.constraints)
             break
-    engine.desk.hold_to(terms.constraints)
     return found, rung

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from roost.client.calls import Call
     from roost.client.client import Client
     from roost.client.errors import ServiceProblem, ServiceUnreachable
+    from roost.model.availability import AvailabilitySet
     from roost.model.request import Constraints
     from roost.wire import BatchItem, MachineChange, NewMachine, Problem, ThresholdTargets, ThresholdWish, VMWish
 
 __all__ = [
     "AsyncClient",
+    "AvailabilitySet",
     "BatchItem",
     "Call",
     "Client",
@@ -37,6 +39,7 @@ __all__ = [
 
 _HOMES = {
     "AsyncClient": "roost.client.async_client",
+    "AvailabilitySet": "roost.model.availability",
     "BatchItem": "roost.wire",
     "Call": "roost.client.calls",
     "Client": "roost.client.client",

@@ -38,7 +38,7 @@ class Subject:
     of_set: str  # its availability set, if it is in one
     constraints: Constraints  # what it was held to
     waived: Sequence[str]  # what it was not held to, as no machine would have done
-    homes: Sequence[int]  # machines of the tenant's VMs that count for it, those placed earlier by this request included
+    homes: Sequence[int]  # machines of the VMs that count for it, those placed earlier by this request included
     remaining: int  # VMs of the request still to place that count for it, this one included
     refused: Sequence[int]  # units tried before and found too small for all of the request's VMs
     earlier: Sequence[tuple[int, Shape]]

@@ -3,11 +3,16 @@
 A fault domain is a rack. An update domain is a group of machines that are updated at the same time.
 """
 
+import re
+from collections.abc import Mapping
+
 import msgspec
 
 from roost.model.errors import InvalidInput
 
-MOST = 1_000_000  # domains that anything can ask for
+MOST = 1_000_000  # of anything a constraint can ask for
+MOST_SETS = 100  # of one tenant
+SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 
 
 class AvailabilitySet(
@@ -31,6 +36,18 @@ class AvailabilitySet(
             raise InvalidInput("set.best_effort", f"is {self.best_effort!r}", "use true or false")
         if not self.fault_domains and not self.update_domains:
             raise InvalidInput("set", "asks for nothing", "give it fault_domains, update_domains, or both")
+
+
+def check_sets(sets: object) -> None:
+    """Refuse what is no mapping of names to sets."""
+    if not isinstance(sets, Mapping) or len(sets) > MOST_SETS:
+        raise InvalidInput("constraints.sets", "is no mapping of names to sets", f"name up to {MOST_SETS} sets")
+    for name, wanted in sets.items():
+        if not isinstance(name, str) or not SET_NAME.match(name):
+            remedy = "use up to 63 letters, digits, dots, dashes and underscores, a letter or digit first"
+            raise InvalidInput("constraints.sets", f"a set is called {name!r}", remedy)
+        if not isinstance(wanted, AvailabilitySet):
+            raise InvalidInput(f"constraints.sets.{name}", f"is {wanted!r}", "give AvailabilitySet(…)")
 
 
 class MostDomains(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

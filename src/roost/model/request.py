@@ -3,17 +3,14 @@
 None of these can be part of a cycle, so the garbage collector need not look at them (`gc=False`): there are millions.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
-from roost.model.availability import MOST, AvailabilitySet
+from roost.model.availability import MOST, AvailabilitySet, check_sets
 from roost.model.errors import InvalidInput
 
-MOST_SETS = 100  # of one tenant
-SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 HOLD = "~hold"  # how the name of room ends that is held for a VM which is to move; no VM is called so
 Colocation = Literal["rack", "cluster", "datacenter"]
 
@@ -79,7 +76,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 if not isinstance(value, bool):
                     raise InvalidInput(f"constraints.{field}", f"is {value!r}", "use true or false")
             elif field == "sets":
-                _check_sets(value)
+                check_sets(value)
             elif not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST:
                 remedy = f"use a whole number up to {MOST:,}, 0 for no constraint"
                 raise InvalidInput(f"constraints.{field}", f"is {value!r}", remedy)
@@ -149,17 +146,6 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
             if rest not in found:
                 found.append(rest)
         return (*found, UNCONSTRAINED) if UNCONSTRAINED not in found else tuple(found)
-
-
-def _check_sets(sets: object) -> None:
-    if not isinstance(sets, Mapping) or len(sets) > MOST_SETS:
-        raise InvalidInput("constraints.sets", "is no mapping of names to sets", f"name up to {MOST_SETS} sets")
-    for name, wanted in sets.items():
-        if not isinstance(name, str) or not SET_NAME.match(name):
-            remedy = "use up to 63 letters, digits, dots, dashes and underscores, a letter or digit first"
-            raise InvalidInput("constraints.sets", f"a set is called {name!r}", remedy)
-        if not isinstance(wanted, AvailabilitySet):
-            raise InvalidInput(f"constraints.sets.{name}", f"is {wanted!r}", "give AvailabilitySet(…)")
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):

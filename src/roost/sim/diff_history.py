@@ -7,21 +7,22 @@ that were declined then are not in the feed, and moves are no policy's placement
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cached_property
 from statistics import fmean
 
 import msgspec
 
-from roost.agent.allocator import Allocator, Arm, Usage
+from roost.agent.allocator import Allocator, Arm, RunningVM, Usage
 from roost.agent.contrast import Contrast
 from roost.agent.decision import Decision
 from roost.agent.gang import Trial
 from roost.agent.replica import Replica
+from roost.agent.seating import seating
 from roost.model.change import Entry
 from roost.model.errors import InvalidInput
-from roost.model.request import HOLD, UNCONSTRAINED, Placement, Request
+from roost.model.request import HOLD, Placement, Request
 from roost.model.thresholds import Purpose
 from roost.rules.policy import Policy
 from roost.sim.diff import Diff

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from roost.model.availability import MOST
 from roost.model.errors import InvalidInput
-from roost.model.request import MOST, ON_PLACES, Constraints
+from roost.model.request import ON_PLACES, Constraints
 from roost.model.zone import DEFAULT_RESOURCES, INT32_MAX
 from roost.traces.assembly import assemble
 from roost.traces.reading import AS_IT_IS, SUFFIXES, Reading, Table, need_polars, read_table, write_table
