@@ -18,14 +18,11 @@ SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 class AvailabilitySet(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
 ):
-    """VMs that are spread evenly over so many fault and update domains, or one for each VM if those are fewer.
+    """VMs that are spread evenly over so many fault and update domains, or one for each VM if those are fewer."""
 
-    0 means: it does not matter. `best_effort`: a VM that no machine suits by these terms is placed all the same.
-    """
-
-    fault_domains: int = 0
-    update_domains: int = 0
-    best_effort: bool = False
+    fault_domains: int = 0  # racks, at least; 0: it does not matter
+    update_domains: int = 0  # the same
+    best_effort: bool = False  # a VM that no machine suits by all of these terms is placed all the same
 
     def __post_init__(self) -> None:
         for field in ("fault_domains", "update_domains"):

@@ -49,10 +49,7 @@ class VM(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """What a tenant asks of its VMs together. A fault domain is a rack. 0 or empty means: no such constraint.
-
-    VMs in an availability set are held to that set's terms, with regard to one another; VMs in none to the rest.
-    """
+    """What a tenant asks of its VMs together. A fault domain is a rack. 0 or empty means: no such constraint."""
 
     min_fault_domains: int = 0
     max_fault_domains: int = 0
@@ -64,7 +61,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     colocate: Colocation | Literal[""] = ""
     evict_together: bool = False  # when one of its VMs has to give way, the others of lower priority go with it
     best_effort: bool = False  # a VM in no set that no machine suits by all of these is placed all the same
-    sets: Mapping[str, AvailabilitySet] = {}  # by name
+    sets: Mapping[str, AvailabilitySet] = {}  # by name; VMs of a set are held to its terms, those in none to the rest
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
@@ -93,6 +90,9 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.best_effort and not self.named:
             remedy = "constrain something, or say it of a set, in the set"
             raise InvalidInput("constraints.best_effort", "has nothing that could be waived", remedy)
+
+    def __hash__(self) -> int:
+        return hash((*self.named.items(), self.evict_together, self.best_effort, frozenset(self.sets.items())))
 
     @property
     def named(self) -> dict[str, int | str]:
