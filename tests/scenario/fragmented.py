@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+from msgspec.structs import replace
+
 from roost.agent.allocator import Allocator
+from roost.model.availability import AvailabilitySet
 from roost.model.inventory import catalogue_of, machine_specs
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import CONDITION, Zone
@@ -19,6 +22,7 @@ WISHES = (
     {"min_fault_domains": 2}, {"max_per_rack": 1}, {"max_per_machine": 1}, {"colocate": "cluster"},
     {"fault_domain_skew": 1, "min_fault_domains": 2}, {"min_update_domains": 2}, {"update_domain_skew": 1},
     {"max_fault_domains": 2}, {"colocate": "rack"},
+    {"sets": {"pair": AvailabilitySet(fault_domains=2), "web": AvailabilitySet(update_domains=3, best_effort=True)}},
 )  # fmt: skip
 
 
@@ -55,6 +59,9 @@ def _request(number: int, mix: tuple[str, ...], rng: random.Random, fussy: float
         colocation=rng.choice(("", "disk-heavy", "latency-critical", "licensed")) if special else "",
     )
     wish = Constraints(**rng.choice(WISHES)) if special else None
+    if wish and wish.sets:
+        names = ("pair", "web", "")
+        return Request(f"t{number}", [replace(vm, set=names[i % 3]) for i in range(2 * count)], wish)
     return Request(f"t{number}", [vm] * count, wish)
 
 
