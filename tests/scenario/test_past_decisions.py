@@ -72,9 +72,9 @@ def test_a_decision_is_explained_as_it_was_after_thousands_of_changes(tmp_path: 
         "declined": decide(agent, "declined", Request("giant", [VM("Full-gen6")] * 60)),
         "sets": decide(agent, "sets", Request("shop", [VM("D2", set="db"), VM("D1", set="web"), VM("D1")] * 3, SETS)),
         "sets scaled out": decide(agent, "sets scaled out", Request("shop", [VM("A2", set="db"), VM("D2", set="web")])),
-        "best effort": decide(agent, "best effort", Request("soft", [VM("D1", set="web", cluster="c000")] * 9, SETS)),
+        "best effort": decide(agent, "best effort", Request("soft", [VM("D1", set="web", cluster="c004")] * 12, SETS)),
         "sets declined": decide(
-            agent, "sets declined", Request("hard", [VM("D1", set="all", cluster="c000")] * 9, SETS)
+            agent, "sets declined", Request("hard", [VM("D1", set="all", cluster="c004")] * 12, SETS)
         ),
     }
     assert (then["sets"].of_set, then["sets declined"].of_set) == ("db", "all")
