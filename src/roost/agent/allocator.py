@@ -345,10 +345,10 @@ class Allocator:
                 "leave them out: a scale-out keeps the tenant's constraints",
             )
         self.arm_of(request.tenant).check_enforced(tenant.constraints)
-        sets = tenant.constraints.sets
-        for i, vm in enumerate(request.vms):
-            if vm.set and vm.set not in sets:
-                raise UnknownName(f"request.vms[{i}].set", f"availability set of tenant {request.tenant}", vm.set, sets)
+        for vm in request.vms:
+            if vm.set and vm.set not in (sets := tenant.constraints.sets):
+                where = f"request.vms[{request.vms.index(vm)}].set"
+                raise UnknownName(where, f"availability set of tenant {request.tenant}", vm.set, sets)
         return tenant
 
     def _name_vms(self, request: Request, tenant: Tenant, leaving: Sequence[RunningVM]) -> tuple[list[str], int]:

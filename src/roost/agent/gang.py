@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from roost.agent.seating import Seating
+from roost.agent.seating import FREE, Part, Seating
 from roost.engine.selection import Assignment, Engine
 from roost.engine.shape import Shape
 from roost.model.availability import Short
@@ -135,26 +135,26 @@ def _attempt(
     top: int,
 ) -> Trial:
     before = engine.view.attempt()
-    desk, sets = engine.desk, seating.sets
-    part = None
+    sets, part = seating.sets, seating.part_of(order[0])
+    if seating is FREE:
+        engine.desk.close()
+    else:
+        _open(engine, part, *_counting(seating, order, (), 0), refused)
     machines: list[int] = []
     rungs: list[int] = []
     hits = updated = 0
     whole = False
     try:
-        for at, i in enumerate(order):
-            if part is None or (sets and sets[i] != part.terms.set):
+        for i in order:
+            if sets and sets[i] != part.terms.set:
                 part = seating.part_of(i)
-                homes, wanted = _counting(seating, order, machines, at)
-                desk.open(part.terms.constraints, homes, wanted)
-                if refused and not part.terms.set and not homes:
-                    desk.refuse(refused)
+                _open(engine, part, *_counting(seating, order, machines, len(machines)), refused)
             machine, looked, hit, _, _ = engine.assign(shapes[i], top)
             hits += hit
             updated += looked
             if machine < 0 and part.terms.best_effort:
                 (machine, looked, _, _, _), rung = _assign_somehow(engine, shapes[i], part.terms, top)
-                rungs += [*[0] * (at - len(rungs)), rung]
+                rungs += [*[0] * (len(machines) - len(rungs)), rung]
                 updated += looked
             if machine < 0:
                 break
@@ -166,6 +166,13 @@ def _attempt(
         else:
             engine.view.rewind(before)
     return Trial(order, shapes, seating, tuple(machines), refused, tuple(rungs), hits, updated, top)
+
+
+def _open(engine: Engine, part: Part, homes: tuple[int, ...], wanted: int, refused: tuple[int, ...]) -> None:
+    """Let VMs that count for one another come to the desk; if there are none yet, not to begin in what was refused."""
+    engine.desk.open(part.terms.constraints, homes, wanted)
+    if refused and not part.terms.set and not homes:
+        engine.desk.refuse(refused)
 
 
 def _assign_somehow(engine: Engine, shape: Shape, terms: Terms, top: int) -> tuple[Assignment, int]:
