@@ -104,6 +104,24 @@ class Agent(Section):
 
 
 @dataclass(frozen=True, repr=False)
+class Healing(Section):
+    """What is done about machines that are down."""
+
+    retry_seconds: float = say(
+        1.0, "How often VMs that found no other machine are tried again, once there may be one; 0 heals nothing.",
+        "seconds", (0, 86_400),
+    )  # fmt: skip
+    flaps: int = say(
+        3, "A machine that went down so often within a day is quarantined when it comes back; 0 is never.",
+        "times", (0, 1_000),
+    )  # fmt: skip
+    heartbeat_seconds: float = say(
+        0.0, "A machine that sent heartbeats, and then none for so long, is down; 0 counts none. Needs one worker.",
+        "seconds", (0, 86_400),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
 class Limits(Section):
     """What the service takes on before it says no."""
 
@@ -158,6 +176,7 @@ class Settings:
     server: Server = Server()
     store: Store = Store()
     agent: Agent = Agent()
+    healing: Healing = Healing()
     limits: Limits = Limits()
     log: Log = Log()
     retention: Retention = Retention()
@@ -444,6 +463,10 @@ def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:
         given, missing = ("tls_cert", "tls_key") if server.tls_cert else ("tls_key", "tls_cert")
         where = f"{sources[f'server.{given}']}: server.{given}"
         raise InvalidInput(where, f"is set, but server.{missing} is not", "set both, or none to serve plain HTTP")
+    if server.workers > 1 and settings.healing.heartbeat_seconds:
+        where = f"{sources['healing.heartbeat_seconds']}: healing.heartbeat_seconds"
+        remedy = "listen to heartbeats in a service of its own, with one worker, on the same store"
+        raise InvalidInput(where, f"is set, but server.workers is {server.workers}", remedy)
     if server.workers > 1 and not settings.store.url.startswith(POSTGRES):
         where = f"{sources['server.workers']}: server.workers"
         raise InvalidInput(

@@ -28,6 +28,7 @@ VMName = Annotated[
 ]
 FullName = Annotated[str, Meta(min_length=1, max_length=200)]
 Word = Annotated[str, Meta(max_length=200)]
+Names = Annotated[tuple[FullName, ...], Meta(max_length=100_000)]
 Amount = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Generation = Annotated[int, Meta(ge=0, le=2**62, description="Another one after every change.")]
 MachineState = Literal["ready", "draining", "down", "quarantined"]
@@ -253,6 +254,7 @@ class MachineLine(Wire, frozen=True):
     state: str
     health: int
     vms: int
+    update_domain: int
     generation: int
     capacity: Mapping[str, int]
     free: Mapping[str, int]
@@ -261,7 +263,6 @@ class MachineLine(Wire, frozen=True):
 class MachineView(MachineLine, frozen=True):
     """A machine with its VMs."""
 
-    update_domain: int
     features: Sequence[str]
     failures: int
     versions_behind: int
@@ -758,6 +759,113 @@ class WaitingPage(Wire, frozen=True):
 
     items: Sequence[WaitingVM]
     next: str | None = None
+
+
+# -------------------------------------------------------------------------------------------------------- healing
+
+
+class UnhealedVM(Wire, frozen=True):
+    """A VM on a machine that does not work, which found no other one yet."""
+
+    vm: str
+    tenant: str
+    type: str
+    priority: str
+    machine: str  # where it was
+    since: float | None = None  # when that was seen, in seconds since 1970
+    why: str = ""  # it is not elsewhere
+    decision: str = ""  # the key of the last try: explain it by this
+
+
+class HealingPage(Wire, frozen=True):
+    """VMs that wait to be healed, by name."""
+
+    items: Sequence[UnhealedVM]
+    next: str | None = None
+
+
+class HealedVM(Wire, frozen=True):
+    """A VM that was placed again, as its machine did not work."""
+
+    vm: str
+    tenant: str
+    type: str
+    priority: str
+    source: str  # where it was
+    machine: str  # where it is
+    key: str  # explain it by this
+    revision: int = 0
+    at: float = 0.0  # seconds since 1970
+
+
+class HealedPage(Wire, frozen=True):
+    """Healings, latest first. A page may be short, or empty, while `next` says that there is more to look at."""
+
+    items: Sequence[HealedVM]
+    next: str | None = None
+
+
+class BandHealings(Wire, frozen=True):
+    """The healed VMs of one priority, and how long that took."""
+
+    priority: str
+    healed: int
+    took: Seconds
+
+
+class HealingSummary(Wire, frozen=True):
+    """Healing in numbers, as far as the feed is kept, or was looked at."""
+
+    waiting: int  # VMs on machines that are down
+    machines_down: int
+    healed: int
+    bands: Sequence[BandHealings]
+    took: Seconds  # from when a machine went down to when its VM was elsewhere
+    first: float | None  # when the earliest and the latest of them were
+    last: float | None
+    whole: bool  # nothing that is asked about was left out
+
+
+class HealingWish(Asked, frozen=True):
+    """Machines whose VMs are to be placed again; neither: all that are down."""
+
+    machines: Names = ()
+    racks: Names = ()
+
+
+class HealingResult(Wire, frozen=True):
+    """What came of it."""
+
+    healed: Sequence[HealedVM]
+    waiting: Sequence[UnhealedVM]  # those that found no machine
+    evictions: int = 0  # VMs of lower priority that gave way
+
+
+class Heartbeat(Asked, frozen=True):
+    """Machines that are alive."""
+
+    machines: Names
+
+
+class Heard(Wire, frozen=True):
+    """Whose heartbeats were heard."""
+
+    heard: int
+    unknown: Sequence[str] = ()  # machines that the zone does not have
+
+
+class RackChange(Asked, frozen=True):
+    """How all machines of a rack are."""
+
+    state: MachineState
+
+
+class RackDone(Wire, frozen=True):
+    """A rack as it is now."""
+
+    rack: str
+    machines: int
+    state: str
 
 
 # -------------------------------------------------------------------------------------------- changes, tokens, ops

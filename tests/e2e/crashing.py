@@ -24,18 +24,22 @@ from typing import Protocol
 
 import msgspec
 
+from roost.agent.healing import KEY as HEALING
 from roost.agent.operation import (
     AddMachines,
     Answer,
+    Evicted,
     Operation,
     PlaceVMs,
     ReleaseVMs,
     RemoveMachines,
     SetMachine,
 )
+from roost.model.change import Entry
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Request
 from roost.model.rows import MachineState
+from roost.store.history import entries_between
 from roost.store.ledger import Ledger
 from roost.wiring import open_store
 
@@ -253,7 +257,7 @@ TWICE = 0.15  # how likely an errand goes to two workers at once
 
 
 class Client:
-    """Owns some tenants and machines, so it knows exactly what must be there of them."""
+    """Owns some tenants and machines, and knows what must be there of them, but for VMs that give way just now."""
 
     def __init__(self, name: str, site: Site, machines: Sequence[str], seed: int) -> None:
         self.name, self.site, self.rng = name, site, random.Random(seed)
@@ -383,15 +387,27 @@ class Client:
         assert [each.type for each in answer.placements] == [vm.type for vm in request.vms], "half a tenant"
         tenant = self.tenants.setdefault(request.tenant, Tenant(request.constraints or UNCONSTRAINED))
         for vm, placement in zip(request.vms, answer.placements, strict=True):
-            assert placement.vm not in tenant.vms, "two VMs of one name"
             assert vm.name in ("", placement.vm)
+            if placement.vm in tenant.vms:  # one of that name had to give way, and nobody has said so yet
+                self.used -= self.site.cores_of(*tenant.vms[placement.vm])
             tenant.vms[placement.vm] = (msgspec.structs.replace(vm, name=""), placement.machine)
             self.used += self.site.cores_of(vm, placement.machine)
 
     def _released(self, name: str, vms: Sequence[str]) -> None:
-        tenant = self.tenants[name]
-        for vm in vms or tuple(tenant.vms):
-            self.used -= self.site.cores_of(*tenant.vms.pop(vm))
+        for vm in vms or tuple(self.tenants[name].vms if name in self.tenants else ()):
+            self._gone(name, vm)
+
+    def gave_way(self, evicted: Evicted) -> None:
+        """One of its VMs had to give way, perhaps a while ago: it may have another one of that name by now."""
+        tenant = self.tenants.get(evicted.tenant)
+        if tenant and evicted.vm in tenant.vms and tenant.vms[evicted.vm][1] == evicted.machine:
+            self._gone(evicted.tenant, evicted.vm)
+
+    def _gone(self, name: str, vm: str) -> None:
+        tenant = self.tenants.get(name)
+        if tenant is None or vm not in tenant.vms:
+            return  # it gave way before
+        self.used -= self.site.cores_of(*tenant.vms.pop(vm))
         if not tenant.vms:
             del self.tenants[name]
             self._free_names.append(name)
@@ -413,6 +429,7 @@ class Drive:
         self.answers = self.tick = 0
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
+        self.missed: list[tuple[Errand, Answer]] = []  # refused, as some of what they were about was not there
         self._cores = self.site.cores
         self._down_since: dict[str, int] = {}
 
@@ -495,6 +512,10 @@ class Drive:
         elif answer.status in ("conflicts", "unavailable"):
             errand.lost += answer.status == "unavailable"
             self.ask(client, errand, *self._someone(0.0))
+        elif answer.status == "invalid" and isinstance(errand.operation, PlaceVMs | ReleaseVMs) and not errand.done:
+            self.missed.append((errand, answer))
+            if not errand.out:
+                self._declined(client, errand)
         else:
             self.wrong.append(f"{errand.line!r} was answered {answer}")
             errand.settled = True
@@ -506,11 +527,15 @@ class Drive:
         if errand.first_hand > 1:
             self.wrong.append(f"{errand.line!r} was done twice")
         if errand.done is not None:
-            if errand.done.placements != answer.placements:
+            if (errand.done.placements, errand.done.evicted) != (answer.placements, answer.evicted):
                 self.wrong.append(f"{errand.line!r} was answered {errand.done} and {answer}")
             return
         errand.done, errand.settled = answer, True
         client.busy.discard(errand.subject)
+        for evicted in answer.evicted:
+            self.counts["gave way"] += 1
+            for each in self.clients:
+                each.gave_way(evicted)
         client.got(errand, answer)
         for placement in answer.placements:
             since = self._down_since.get(placement.machine, errand.since)
@@ -585,24 +610,95 @@ class Drive:
 # ----------------------------------------------------------------------------------------------------------- checking
 
 
-def differences(drive: Drive, ledger: Ledger) -> Iterator[str]:
-    """Where a store differs from what clients were told."""
+def told(drive: Drive, entries: Sequence[Entry], wrong: list[str]) -> dict[str, Tenant]:
+    """The tenants by what clients were told, one key after another as the store did them, and by what was healed."""
+    tenants: dict[str, Tenant] = {}
+    evicted: dict[str, set[str]] = {}
+    bands = drive.site.catalogue.bands
+
+    def take(tenant: str, vm: str, why: str) -> VM | None:
+        had = tenants[tenant].vms.pop(vm, None) if tenant in tenants else None
+        if had is None:
+            wrong.append(f"VM {vm} {why}, but there was none")
+            return None
+        if not tenants[tenant].vms:
+            del tenants[tenant]
+        return had[0]
+
+    def heal(entry: Entry) -> None:
+        here = {vm.vm: vm for vm in entry.placed}
+        for gone in entry.released:
+            had = take(entry.tenant, gone.vm, f"left {gone.machine}")
+            if gone.vm not in here:
+                evicted.setdefault(entry.tenant, set()).add(gone.vm)
+            if gone.vm not in here and entry.eviction is None:
+                wrong.append(f"VM {gone.vm} was lost by {entry.key}")
+            elif gone.vm in here and had != here[gone.vm].spec:
+                wrong.append(f"VM {gone.vm} was {had} and is {here[gone.vm].spec}")
+        if here.keys() - {gone.vm for gone in entry.released}:
+            wrong.append(f"{entry.key} placed VMs that were not there: {entry}")
+        if here:
+            tenant = tenants.setdefault(entry.tenant, Tenant(entry.constraints))
+            tenant.vms |= {name: (vm.spec, vm.machine) for name, vm in here.items()}
+
+    order: dict[str, None] = {}
+    for entry in entries:
+        key = entry.key
+        if key.startswith(HEALING):
+            heal(entry)
+            continue
+        if key in order:
+            continue
+        order[key] = None
+        if key not in drive.errands or (answer := drive.errands[key][1].done) is None:
+            wrong.append(f"{key} was done, and nobody was told so")
+            continue
+        operation = drive.errands[key][1].operation
+        if isinstance(operation, ReleaseVMs):
+            for name in operation.vms or tuple(tenants[operation.tenant].vms):
+                take(operation.tenant, name, "was released")
+        elif isinstance(operation, PlaceVMs):
+            request = operation.request
+            constraints = request.constraints or UNCONSTRAINED
+            if request.tenant in tenants:
+                constraints = tenants[request.tenant].constraints
+            highest = min(bands.index(vm.priority) for vm in request.vms)
+            for each in answer.evicted:
+                evicted.setdefault(each.tenant, set()).add(each.vm)
+                gone = take(each.tenant, each.vm, f"gave way to {key}")
+                if gone and bands.index(gone.priority) <= highest:
+                    wrong.append(f"VM {each.vm} gave way to {key}, which is of no higher priority")
+            tenant = tenants.setdefault(request.tenant, Tenant(constraints))
+            for vm, placement in zip(request.vms, answer.placements, strict=True):
+                if placement.vm in tenant.vms:
+                    wrong.append(f"two VMs are called {placement.vm}")
+                tenant.vms[placement.vm] = (msgspec.structs.replace(vm, name=""), placement.machine)
+    done = {key for key, (_, errand) in drive.errands.items() if errand.done}
+    lost = [key for key in done - order.keys() if isinstance(drive.errands[key][1].operation, PlaceVMs | ReleaseVMs)]
+    wrong += [f"{key} was answered {drive.errands[key][1].done}, and the store knows nothing of it" for key in lost]
+    for errand, answer in drive.missed:
+        if not evicted.get(errand.subject):
+            wrong.append(f"{errand.line!r} was answered {answer}, and no VM of that tenant ever gave way")
+    return tenants
+
+
+def differences(drive: Drive, ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]:
+    """Where a store, whose feed has these entries of tenants, differs from what clients were told."""
+    wrong: list[str] = []
+    tenants = told(drive, entries, wrong)
+    yield from wrong
     expected = {
-        name: (tenant, machine, vm)
-        for client in drive.clients
-        for tenant, must in client.tenants.items()
-        for name, (vm, machine) in must.vms.items()
+        name: (tenant, machine, vm) for tenant, must in tenants.items() for name, (vm, machine) in must.vms.items()
     }
     found = {name: (vm.tenant, vm.machine, vm.spec) for name, vm in ledger.vms.items()}
     for name in expected.keys() | found.keys():
         if expected.get(name) != found.get(name):
             yield f"VM {name} should be {expected.get(name)} and is {found.get(name)}"
-    tenants = {name: must for client in drive.clients for name, must in client.tenants.items()}
     for name in tenants.keys() | ledger.tenants.keys():
-        told = (tenants[name].constraints, len(tenants[name].vms)) if name in tenants else None
+        must = (tenants[name].constraints, len(tenants[name].vms)) if name in tenants else None
         row = ledger.tenants.get(name)
-        if told != (row and (row.constraints, row.vms)):
-            yield f"tenant {name} should be {told} and is {row}"
+        if must != (row and (row.constraints, row.vms)):
+            yield f"tenant {name} should be {must} and is {row}"
     states = {name: state for client in drive.clients for name, state in client.states.items()}
     states |= {name: "down" for client in drive.clients for name in client.spares}
     for name in states.keys() | ledger.machines.keys():
@@ -641,7 +737,11 @@ def is_exact(drive: Drive) -> None:
     audit = subprocess.run([ROOST, "audit", drive.fleet.store], capture_output=True, text=True, check=False)
     assert audit.returncode == 0, audit.stdout + audit.stderr
     with closing(open_store(drive.fleet.store, read_only=True)) as store:
-        assert list(differences(drive, store.load())) == []
+        ledger = store.load()
+        entries = [entry for _, entry in entries_between(store, 0, ledger.revision) if entry.tenant]
+        assert list(differences(drive, ledger, entries)) == []
+    assert drive.counts["gave way"] > 0
+    assert any(entry.key.startswith(HEALING) for entry in entries)
 
 
 def clients_of(ledger: Ledger, count: int, seed: int) -> list[Client]:

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from roost.agent.operation import AddMachines, Answer, Operation, PlaceVMs, ReleaseVMs, SetMachine
+from roost.agent.operation import AddMachines, Answer, Evicted, Operation, PlaceVMs, ReleaseVMs, SetMachine
 from roost.agent.worker import operation_of, parse
 from roost.model.inventory import Catalogue
 from roost.model.request import VM, Placement
@@ -124,9 +124,12 @@ def _answer(key: str, response: httpx.Response) -> Answer:
     body = response.json()
     if response.is_success:
         placements = tuple(Placement(**each) for each in body.get("vms", ()))
+        evicted = tuple(Evicted(**each) for each in body.get("evicted", ()))
         retries, replayed = body.get("retries", 0), body["replayed"]
         assert body["decision"] == key
-        return Answer(key=key, status="done", placements=placements, retries=retries, replayed=replayed)
+        return Answer(
+            key=key, status="done", placements=placements, evicted=evicted, retries=retries, replayed=replayed
+        )
     code, detail = body["code"], body["detail"]
     if code in DECLINED:
         return Answer(key=key, status="declined", detail=detail)

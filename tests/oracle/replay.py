@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roost.agent.operation import PlaceVMs
+from roost.model.change import Placed
 from roost.model.zone import Zone
 from roost.store.contract import Committed, Conflict, Decline, Place, Release, SetCondition
 from tests.property.zones import TINY
@@ -23,6 +24,9 @@ DEMAND = {kind.name: kind.demand for kind in TINY.vm_types}
 STATUS = {"done": "placed", "declined": "declined", "conflicts": "gave_up", "invalid": "invalid"}
 
 
+Running = tuple[str, str, str, str]  # the name, type, machine and priority of a VM
+
+
 @dataclass(frozen=True)
 class Answered:
     """A request to place VMs, when it was answered."""
@@ -31,6 +35,10 @@ class Answered:
     vms: int
     status: str
     retries: int
+
+
+def _running(vm: Placed) -> Running:
+    return vm.vm, vm.spec.type, vm.machine, vm.spec.priority
 
 
 class Replay:
@@ -57,15 +65,22 @@ class Replay:
             for proposal, outcome in zip(commit.proposals, commit.outcomes, strict=True)
             if isinstance(proposal, Place) and isinstance(outcome, Conflict)
         ]
+        self.gave_way = [
+            commit.at
+            for commit in watched.commits
+            for proposal, outcome in zip(commit.proposals, commit.outcomes, strict=True)
+            if isinstance(proposal, Place) and isinstance(outcome, Committed)
+            for _ in proposal.victims
+        ]
         self.tried = [
             commit.at + self.half for commit in watched.commits for p in commit.proposals if isinstance(p, Place)
         ]
 
     # ----------------------------------------------------------------------------------------------- at a moment
 
-    def running(self, until: float) -> list[tuple[str, str, str]]:
-        """The name, type and machine of each VM, by what was committed until then."""
-        found: list[tuple[str, str, str]] = []
+    def running(self, until: float) -> list[Running]:
+        """The name, type, machine and priority of each VM, by what was committed until then."""
+        found: list[Running] = []
         for commit in self.watched.commits:
             if commit.at > until:
                 continue
@@ -73,16 +88,18 @@ class Replay:
                 if not isinstance(outcome, Committed):
                     continue
                 if isinstance(proposal, Place):
-                    found += [(each.vm, each.spec.type, each.machine) for each in proposal.placed]
+                    for victim in proposal.victims:
+                        found.remove(_running(victim.vm))
+                    found += map(_running, proposal.placed)
                 elif isinstance(proposal, Release):
                     for gone in proposal.released:
-                        found.remove((gone.vm, gone.spec.type, gone.machine))
+                        found.remove(_running(gone))
         return found
 
-    def used(self, vms: Sequence[tuple[str, str, str]], machine: str) -> list[int]:
+    def used(self, vms: Sequence[Running], machine: str) -> list[int]:
         """What VMs take of a machine, by resource."""
         total = [0, 0]
-        for _, kind, home in vms:
+        for _, kind, home, _ in vms:
             if home == machine:
                 for r in range(2):
                     total[r] += DEMAND[kind][self.generation[machine]][r]
@@ -104,12 +121,15 @@ class Replay:
 
     def _row(self, time: float, before: float) -> dict[str, float]:
         vms = self.running(time)
+        highest = [vm for vm in vms if vm[3] in ("", TINY.bands[0])]
         total, whole, busy, stranded = [0, 0], [0, 0], [0, 0], [0, 0]
-        empty = 0
+        empty = of_highest = busy_highest = 0
         for machine, generation in self.generation.items():
             used, capacity = self.used(vms, machine), CAPACITY[generation]
             free = [capacity[r] - used[r] for r in range(2)]
-            hosts = any(home == machine for _, _, home in vms)
+            hosts = any(home == machine for _, _, home, _ in vms)
+            of_highest += self.used(highest, machine)[0]
+            busy_highest += capacity[0] if any(home == machine for _, _, home, _ in highest) else 0
             for r in range(2):
                 total[r] += used[r]
                 whole[r] += capacity[r]
@@ -129,6 +149,10 @@ class Replay:
             "empty_machines": empty,
             "machines_down": self._down(time),
             "vms": len(vms),
+            "vms_lower": len(vms) - len(highest),
+            "utilisation_highest": of_highest / whole[0],
+            "density_highest": of_highest / busy_highest if busy_highest else 0.0,
+            "evictions": sum(before < at <= time for at in self.gave_way),
             "requests": len(lately),
             "placed": len(placed),
             "declined": sum(each.status == "declined" for each in lately),
@@ -214,6 +238,13 @@ class Replay:
         return {
             "density": mean([row["density"] for row in rows]),
             "utilisation": mean([row["utilisation"] for row in rows]),
+            "utilisation_highest": mean([row["utilisation_highest"] for row in rows]),
+            "density_highest": mean([row["density_highest"] for row in rows]),
+            "evictions": sum(row["evictions"] for row in counting),
+            "evictions_per_vm_hour": ratio(
+                sum(row["evictions"] for row in counting),
+                (mean([row["vms_lower"] for row in rows]) or 0.0) * (self.until - self.warm_up) / 3_600,
+            ),
             "peak_utilisation": max((row["utilisation"] for row in rows), default=None),
             "empty_machines": mean([row["empty_machines"] for row in rows]),
             "fewest_empty_machines": min((row["empty_machines"] for row in rows), default=None),

@@ -56,7 +56,7 @@ def test_a_rack_is_lost_and_its_vms_run_elsewhere_or_are_named(zone: Ledger) -> 
     machines = machines_where(zone, rack="c001-r00")
     found = lose(zone, DEFAULT, machines, "rack c001-r00")
     assert found.displaced == len(vms_on(zone, machines)) > 0
-    assert found.after.vms == found.before.vms - len(found.homeless)
+    assert found.after.vms == found.before.vms - len(found.homeless) - found.gave_way
     assert f"of {found.displaced} VMs {found.healed} find another machine" in found.answer
     assert found.after.room["A1"] < found.before.room["A1"]
     then = found.after
@@ -76,7 +76,11 @@ def test_after_a_loss_nothing_runs_there_and_all_that_runs_is_in_order(zone: Led
     homeless = {vm.vm for vm in stage.place_again(gone, zone.tenants)}
     ledger = stage.store.load()
     assert audit_findings(ledger) == []
-    assert set(ledger.vms) == set(zone.vms) - homeless
+    gave_way = set(zone.vms) - set(ledger.vms) - homeless
+    assert len(gave_way) == stage.gave_way > 0
+    assert {zone.vms[name].spec.priority for name in gave_way} == {"spot"}
+    assert not gave_way & set(gone), "the highest priority is placed first, so nobody who was healed gives way"
+    assert set(ledger.vms) == set(zone.vms) - homeless - gave_way
     assert not vms_on(ledger, machines)
     for name, vm in ledger.vms.items():
         assert vm.spec == zone.vms[name].spec
@@ -90,12 +94,17 @@ def audit_findings(ledger: Ledger) -> list[str]:
 
 def test_the_highest_priority_is_healed_first() -> None:
     allocator = Allocator(Zone.synthetic(100), DEFAULT)
-    for number in range(560):
-        allocator.allocate(Request(f"t{number}", [VM("D3", priority="spot" if number % 2 else "")]))
+    for number in range(280):
+        assert allocator.allocate(Request(f"t{number}", [VM("D3")])).ok
+    number = 0
+    while allocator.allocate(Request(f"s{number}", [VM("D3", priority="spot")])).ok:
+        number += 1
     ledger = ledger_from(allocator)
     found = lose(ledger, DEFAULT, share_of_machines(ledger, 0.3, seed=1), "some")
     assert found.healed > 0
-    assert found.homeless
+    assert found.gave_way > 0
+    assert found.after.vms == found.before.vms - len(found.homeless) - found.gave_way
+    assert f"{found.gave_way} VMs of a lower priority give way" in found.answer
     assert {vm.priority for vm in found.homeless} == {"spot"}
     assert all("machines are available" in vm.why for vm in found.homeless)
 
@@ -137,7 +146,7 @@ def test_a_rack_is_removed_and_its_vms_go_elsewhere(zone: Ledger) -> None:
     found = remove(zone, DEFAULT, machines, "c001-r01")
     assert found.after.machines == found.before.machines - len(machines)
     assert found.displaced == len(vms_on(zone, machines))
-    assert found.after.vms + len(found.homeless) == found.before.vms
+    assert found.after.vms + len(found.homeless) + found.gave_way == found.before.vms
 
 
 def test_a_rack_gives_way_to_another_generation(zone: Ledger) -> None:
@@ -153,7 +162,8 @@ def test_a_rack_gives_way_to_another_generation(zone: Ledger) -> None:
 @pytest.mark.parametrize("vm_type", ["D4", "G3"])
 def test_as_many_of_a_type_as_fit_are_exactly_so_many(zone: Ledger, vm_type: str) -> None:
     found = more(zone, DEFAULT, vm_type, None)
-    assert found.placed == found.after.vms - found.before.vms
+    assert found.placed - found.gave_way == found.after.vms - found.before.vms
+    assert f", if {found.gave_way} VMs of a lower priority give way" in found.answer
     assert found.after.room[vm_type] == 0
     assert "machines are available" in found.stopped_by
     again = more(zone, DEFAULT, vm_type, found.placed)

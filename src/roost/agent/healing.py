@@ -10,8 +10,10 @@ twice, and what waits is what is still there. A machine that comes back before t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import msgspec
 import numpy as np
@@ -23,8 +25,10 @@ from roost.model.request import HOLD, hold_of
 from roost.model.rows import MachineState
 
 if TYPE_CHECKING:
-    from roost.agent.agent import Agent
+    from roost.agent.agent import Agent, Ticket
 
+BY = "healing"  # who asks, as the trail tells it
+KEY = "heal "  # how the key of every healing begins; no key of a request has a space
 FLAPS = 3  # times that a machine may go down within a day before it is no longer trusted
 DAY = 86_400.0
 
@@ -48,11 +52,15 @@ def to_heal(allocator: Allocator, operation: HealVMs) -> tuple[list[RunningVM], 
 
 
 def lost_vms(allocator: Allocator) -> list[RunningVM]:
-    """The VMs on machines that are down, as they are to be healed: those of the highest priority, then the largest."""
-    down = np.flatnonzero(allocator.view.machines["state"] == MachineState.DOWN)
-    if not len(down):
+    """The VMs on machines that are down, as they are to be healed."""
+    return vms_on(allocator, np.flatnonzero(allocator.view.machines["state"] == MachineState.DOWN).tolist())
+
+
+def vms_on(allocator: Allocator, machines: Sequence[int]) -> list[RunningVM]:
+    """The VMs of some machines as they are to be placed again: those of the highest priority, then the largest."""
+    if not machines:
         return []
-    found = [vm for vms in allocator.running_on(down.tolist()).values() for vm in vms if not vm.name.endswith(HOLD)]
+    found = [vm for vms in allocator.running_on(machines).values() for vm in vms if not vm.name.endswith(HOLD)]
     capacity = allocator.view.machines["capacity"]
 
     def size(vm: RunningVM) -> float:
@@ -61,6 +69,14 @@ def lost_vms(allocator: Allocator) -> list[RunningVM]:
         return float((demand / np.maximum(capacity[vm.machine], 1)).max())
 
     return sorted(found, key=lambda vm: (vm.shape.traits["priority"], -size(vm), vm.name))
+
+
+class Lost(msgspec.Struct):
+    """A VM that is to be healed."""
+
+    since: float  # when that was seen
+    why: str = ""  # what came of the last try, and its key
+    key: str = ""
 
 
 class HealingCounts(msgspec.Struct):
@@ -75,12 +91,25 @@ class HealingCounts(msgspec.Struct):
 class Healer:
     """Heals through an agent. Call `step` between the agent's own."""
 
-    def __init__(self, agent: Agent, clock: Callable[[], float], patience: float = 1.0) -> None:
-        """`patience`: seconds between two tries of what found no machine."""
-        self._agent, self._clock, self._patience = agent, clock, patience
+    def __init__(
+        self,
+        agent: Agent,
+        clock: Callable[[], float],
+        patience: float = 1.0,
+        flaps: int = FLAPS,
+        delay: float = 0.0,
+        noted: Callable[[Ticket], None] = lambda _: None,
+    ) -> None:
+        """`patience`: seconds between two tries of what found no machine; 0: it only looks, and asks for nothing.
+
+        `flaps`: times that a machine may go down within a day, 0 for any number. `delay`: seconds before it begins, so
+        that one of several healers is the first. `noted` hears of each try that was answered.
+        """
+        self._agent, self._clock, self._patience, self._noted = agent, clock, patience, noted
+        self._flaps, self._delay = flaps, delay
         self.counts = HealingCounts()
         self._down: set[str] = set()  # machines, as of the last look
-        self._lost: dict[str, float] = {}  # VMs that are not healed, by name: since when
+        self._lost: dict[str, Lost] = {}  # VMs that are not healed, by name
         self._asked: set[str] = set()  # of these, those under way
         self._alone: set[str] = set()  # those of which not all of a tenant found room together
         self._failures: dict[str, list[float]] = {}  # by machine: when it went down
@@ -89,9 +118,9 @@ class Healer:
         self._next = 0.0  # when what found no machine may be tried again
 
     @property
-    def waiting(self) -> dict[str, float]:
-        """VMs that are to be healed, by name, and since when."""
-        return dict(self._lost)
+    def waiting(self) -> Mapping[str, Lost]:
+        """VMs that are to be healed, by name."""
+        return self._lost
 
     def step(self) -> None:
         """Look what is down, and ask for what can be done about it."""
@@ -102,7 +131,10 @@ class Healer:
             down = {names[m] for m in np.flatnonzero(states == MachineState.DOWN).tolist()}
             known, self._down = self._down, down
             self._note(down - known, known - down, now)
-            if down != known:
+            if down != known and self._delay and down - known:
+                self._note_lost(now)
+                self._tried, self._next = (None, -1), now + self._delay
+            elif down != known:
                 self._heal(now)
         if self._lost and now >= self._next and self._tried != (replica, replica.relief):
             self._heal(now)
@@ -113,7 +145,7 @@ class Healer:
             since = self._failures.setdefault(machine, [])
             since[:] = [at for at in since if at > now - DAY] + [now]
         for machine in back:
-            if len(self._failures.get(machine, ())) >= FLAPS:
+            if 0 < self._flaps <= len(self._failures.get(machine, ())) and self._patience:
                 self._distrust(machine)
 
     def _distrust(self, machine: str) -> None:
@@ -123,32 +155,39 @@ class Healer:
         if row is not None and view.machines[row]["state"] == MachineState.READY:
             self._failures.pop(machine)
             self.counts.quarantined += 1
-            self._agent.submit(SetMachine(machine, state="quarantined"), by="healing")
+            self._agent.submit(SetMachine(machine, state="quarantined"), by=BY)
 
     def _heal(self, now: float) -> None:
         """Ask for all that is lost and not under way."""
-        replica = self._agent.replica
-        lost = lost_vms(replica.allocator) if self._down else []
-        self._lost = {vm.name: self._lost.get(vm.name, now) for vm in lost}
-        self._alone &= self._lost.keys()
+        replica, lost = self._agent.replica, self._note_lost(now)
         self._tried, self._next = (replica, replica.relief), now + self._patience
-        for group in _together([vm for vm in lost if vm.name not in self._asked], self._alone):
-            self._ask(tuple(vm.name for vm in group), group[0].tenant)
+        if self._patience:
+            for group in together([vm for vm in lost if vm.name not in self._asked], self._alone):
+                self._ask(tuple(vm.name for vm in group), group[0].tenant)
+
+    def _note_lost(self, now: float) -> list[RunningVM]:
+        lost = lost_vms(self._agent.allocator) if self._down else []
+        self._lost = {vm.name: self._lost.get(vm.name) or Lost(now) for vm in lost}
+        self._alone &= self._lost.keys()
+        return lost
 
     def _ask(self, names: tuple[str, ...], tenant: str) -> None:
         self._asked.update(names)
-        self._agent.submit(
-            HealVMs(tenant, names), done=lambda answer: self._answered(names, tenant, answer), by="healing"
-        )
+        ticket = self._agent.submit(HealVMs(tenant, names), new_key(), by=BY)
+        ticket.done = partial(self._answered, names, tenant, ticket)
 
-    def _answered(self, names: tuple[str, ...], tenant: str, answer: Answer) -> None:
+    def _answered(self, names: tuple[str, ...], tenant: str, ticket: Ticket, answer: Answer) -> None:
         self._asked.difference_update(names)
         now = self._clock()
+        for name in names:
+            if name in self._lost:
+                self._lost[name].why, self._lost[name].key = answer.detail, answer.key
+        self._noted(ticket)
         if answer.ok:
             for placement in answer.placements:
-                if (since := self._lost.pop(placement.vm, None)) is not None:
+                if (lost := self._lost.pop(placement.vm, None)) is not None:
                     self.counts.healed += 1
-                    self.counts.seconds.append(now - since)
+                    self.counts.seconds.append(now - lost.since)
             del self.counts.seconds[:-10_000]
         elif answer.status in ("conflicts", "unavailable"):
             self._tried = (None, -1)  # that may be otherwise the next time
@@ -160,8 +199,13 @@ class Healer:
                     self._ask((name,), tenant)
 
 
-def _together(vms: Iterable[RunningVM], alone: set[str]) -> list[list[RunningVM]]:
-    """VMs of one tenant and priority are healed together, in the order of the first of them."""
+def new_key() -> str:
+    """A key that nobody has used, by which the trail tells that VMs were placed again."""
+    return f"{KEY}{uuid4().hex}"
+
+
+def together(vms: Iterable[RunningVM], alone: Collection[str] = ()) -> list[list[RunningVM]]:
+    """VMs of one tenant and priority are healed together, in the order of the first of them; some are `alone`."""
     groups: dict[tuple[str, int, str], list[RunningVM]] = {}
     for vm in vms:
         own = vm.name if vm.name in alone else ""

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from roost.agent.agent import Agent
+from roost.agent.healing import Healer
 from roost.agent.operation import Answer, Operation, PlaceVMs
 from roost.agent.requeue import Requeue
 from roost.model.errors import InvalidInput
@@ -25,6 +26,7 @@ from roost.model.errors import InvalidInput
 IDLE_SECONDS = 0.1  # between looks at the feed
 BUSY_SECONDS = 0.005
 REQUEUE_SECONDS = 1.0  # between tries of VMs that had to give way and wait
+HEAL_SECONDS = 1.0  # between tries of VMs whose machine is down
 READ_AHEAD = 1_000  # lines
 
 _line = msgspec.json.Decoder(dict[str, Any]).decode
@@ -62,7 +64,7 @@ def serve(agent: Agent, lines: Iterable[bytes], write: Callable[[bytes], None]) 
     def answer(given: Answer) -> None:
         write(_encode(given) + b"\n")
 
-    requeue, ended = Requeue(agent, time.monotonic), False
+    requeue, healer, ended = Requeue(agent, time.monotonic), Healer(agent, time.monotonic, HEAL_SECONDS), False
     while not (ended and agent.idle):
         try:
             line = inbox.get(timeout=IDLE_SECONDS) if agent.idle and not ended else inbox.get_nowait()
@@ -75,6 +77,7 @@ def serve(agent: Agent, lines: Iterable[bytes], write: Callable[[bytes], None]) 
         except queue.Empty:
             if not ended:
                 requeue.step(REQUEUE_SECONDS)
+                healer.step()
             agent.step(0.0 if agent.idle else BUSY_SECONDS)
 
 

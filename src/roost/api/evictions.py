@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, Backwards, Place, seconds_of
 from roost.api.tokens import Principal
 from roost.model.change import Entry, Placed
 from roost.model.request import HOLD
 from roost.store.contract import Store
-from roost.wire import BandEvictions, CauseEvictions, EvictionSummary, EvictionView, Seconds
-
-WINDOW = 2_000  # revisions that are looked at together
-ROWS = 64  # transactions that are read at once
-MOST_LISTED = 50_000  # revisions that are looked at for one page
-MOST_SUMMED = 500_000  # and for a summary
-END = (2**62, 0)  # beyond every revision
-
-Place = tuple[int, int]  # a revision, and which of the VMs that it evicted
+from roost.wire import BandEvictions, CauseEvictions, EvictionSummary, EvictionView
 
 
 @dataclass(frozen=True)
@@ -39,7 +31,7 @@ class Wanted:
 def page_of(store: Store, wanted: Wanted, before: Place, limit: int) -> tuple[list[EvictionView], Place | None]:
     """The evictions before a place, latest first, and where to go on, if there may be more."""
     found: list[EvictionView] = []
-    look = _Backwards(store, before[0], wanted.since)
+    look = Backwards(store, before[0], wanted.since)
     for revision, entry in look.entries(MOST_LISTED):
         if entry not in wanted:
             continue
@@ -55,7 +47,7 @@ def page_of(store: Store, wanted: Wanted, before: Place, limit: int) -> tuple[li
 
 def summary_of(store: Store, wanted: Wanted, bands: Sequence[str], most: int = MOST_SUMMED) -> EvictionSummary:
     """All of them in numbers."""
-    look = _Backwards(store, END[0], wanted.since)
+    look = Backwards(store, END[0], wanted.since)
     ran: dict[str, list[float]] = {}
     evicted, caused, requests = Counter[str](), Counter[str](), dict[str, set[str]]()
     times: list[float] = []
@@ -89,52 +81,6 @@ def summary_of(store: Store, wanted: Wanted, bands: Sequence[str], most: int = M
         last=max(times, default=None),
         whole=look.ended,
     )
-
-
-def seconds_of(values: Iterable[float]) -> Seconds:
-    """How many, their mean, and the half and the nine tenths of them by nearest rank."""
-    ranked = sorted(values)
-    if not ranked:
-        return Seconds(count=0)
-
-    def rank(share: float) -> float:
-        return round(ranked[math.ceil(share * len(ranked)) - 1], 3)
-
-    mean = round(math.fsum(ranked) / len(ranked), 3)
-    return Seconds(count=len(ranked), mean=mean, p50=rank(0.5), p90=rank(0.9))
-
-
-class _Backwards:
-    """The entries of the feed from the last to the first, or to a time: how far it came, and whether that is all."""
-
-    def __init__(self, store: Store, last: int, since: float) -> None:
-        store.changes(store.head()[0], 1, patient=True)  # which gives what was committed before its revision
-        head, self._trimmed = store.head()
-        self._store, self._since = store, since
-        self.reached = min(last, head) + 1  # all from here on were looked at
-        self.ended = False
-
-    def entries(self, most: int) -> Iterator[tuple[int, Entry]]:
-        """Of at most so many revisions."""
-        lowest = self.reached - most
-        while not self.ended and self.reached > lowest:
-            start = max(self._trimmed, self.reached - 1 - WINDOW)
-            window = list(self._between(start, self.reached))
-            yield from reversed(window)
-            self.reached = start + 1
-            # Agents have clocks of their own, so that entries are only about in the order of their times.
-            self.ended |= start <= self._trimmed or all(entry.at < self._since for _, entry in window)
-
-    def _between(self, start: int, end: int) -> Iterator[tuple[int, Entry]]:
-        while start < end - 1:
-            feed = self._store.changes(start, ROWS)
-            if feed.reload or not feed.rows:  # trimmed just now
-                self.ended |= feed.reload
-                return
-            for number, entry in feed.after(start):
-                if number < end:
-                    yield number, entry
-            start = feed.rows[-1].last
 
 
 def _evicted(entry: Entry) -> list[Placed]:

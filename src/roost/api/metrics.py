@@ -78,6 +78,11 @@ class Metrics:
         )
         self.survived = histogram("evicted_after_seconds", "How long evicted VMs had run.", "priority", buckets=LASTING)
         self.waiting = gauge("waiting_vms", "VMs that had to give way and wait to be placed again.")
+        self.healed = counter("healed_vms_total", "VMs whose machine was down and that run elsewhere now.")
+        self.healing = histogram("healing_seconds", "Time from the loss of a VM to its commit elsewhere.")
+        self.unhealed = gauge("unhealed_vms", "VMs on machines that are down.")
+        self.distrusted = counter("flapping_machines_total", "Machines quarantined as they went down again and again.")
+        self.silent = gauge("silent_machines", "Machines that are down as their heartbeats stopped.")
         self.shed = counter("shed_requests_total", "Requests refused because too much was asked at once.")
         self.cache = counter("cache_requests_total", "Uses of cached objects.", "class", "result")
         self.cache_updates = counter("cache_updates_total", "Machines looked at to bring caches up to date.", "class")
@@ -154,6 +159,15 @@ class Metrics:
         self.vms.set(usage.vms)
         self.tenants.set(usage.tenants)
         self.waiting.set(sum(kind == WAITING for kind, _ in agent.replica.registry))
+        if (healer := service.healer) is not None:
+            self.unhealed.set(len(healer.waiting))
+            counts = healer.counts
+            self.healed.inc(self._more("healed", now=counts.healed))
+            self.distrusted.inc(self._more("flapping", now=counts.quarantined))
+            while counts.seconds:
+                self.healing.observe(counts.seconds.pop())
+        if service.heartbeats is not None:
+            self.silent.set(len(service.heartbeats.silent))
         for state, number in allocator.machine_states().items():
             self.machines.labels(state).set(number)
         self._measure_thresholds(standings(allocator, agent.replica.registry))

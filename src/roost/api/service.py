@@ -26,7 +26,9 @@ import structlog
 from roost.agent.agent import Agent, AgentSettings, Loaded, Ticket
 from roost.agent.allocator import Allocator
 from roost.agent.contrast import Shadow
-from roost.agent.operation import Operation, PlaceVMs, ReleaseVMs, SetEntry
+from roost.agent.healing import Healer
+from roost.agent.heartbeats import Heartbeats
+from roost.agent.operation import HealVMs, Operation, PlaceVMs, ReleaseVMs, SetEntry
 from roost.agent.past import recall
 from roost.agent.requeue import Requeue
 from roost.agent.warm_up import warm_up
@@ -54,6 +56,7 @@ MEASURE_SECONDS = 1.0  # between measurements of the zone
 NEVER_SECONDS = 600.0  # between looks whether trimming was turned on meanwhile
 RULES_EVERY = 30  # measurements, before those of the rules, which take longer
 CATCH_UP_SECONDS = 2.0  # to wait for the feed, before something is said to make no sense
+HEALER_SECONDS = 2.0  # that each further worker leaves to those before it, when machines go down
 PROBE_SECONDS = 0.5  # between attempts to reach a store that is away
 COMPILES_WAITING = 8  # policies that may wait to be compiled
 SLOW_WAITING = 8  # snapshots and explanations of past decisions that may wait for their turn
@@ -87,6 +90,8 @@ class Service:
         self._deadlines: deque[tuple[float, asyncio.Future[Ticket]]] = deque()
         self._registry: object = None  # the one that was read last
         self.requeue: Requeue | None = None  # places again what had to give way
+        self.healer: Healer | None = None  # places again what is on machines that are down
+        self.heartbeats: Heartbeats | None = None  # who was heard of, if this process counts
         self.shadow: Shadow | None = None  # what decides beside the policy in force
         self._switching: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -116,6 +121,11 @@ class Service:
         settle_memory()
         self.ready = True
         self.requeue = Requeue(self.agent, self._loop.time, self._note)
+        healing = self.settings.healing
+        delay = HEALER_SECONDS * self.place
+        self.healer = Healer(self.agent, time.time, healing.retry_seconds, healing.flaps, delay, self._note)
+        if healing.heartbeat_seconds:
+            self.heartbeats = Heartbeats(self.agent, self._loop.time, healing.heartbeat_seconds)
         outlook = Outlook(self)
         works = (
             (self._tick, TICK_SECONDS), (self._measure, MEASURE_SECONDS), (self._trim, 0.0),
@@ -224,8 +234,21 @@ class Service:
 
     def _note(self, ticket: Ticket) -> None:
         """A request was answered."""
-        if isinstance(ticket.operation, PlaceVMs):
-            self.metrics.note(ticket, self.agent.allocator.arm_of(ticket.operation.request.tenant).policy.name)
+        operation = ticket.operation
+        if isinstance(operation, PlaceVMs):
+            self.metrics.note(ticket, self.agent.allocator.arm_of(operation.request.tenant).policy.name)
+        elif isinstance(operation, HealVMs):
+            self.metrics.note(ticket, self.agent.allocator.arm_of(operation.tenant).policy.name)
+            self._note_unhealed(ticket, operation)
+
+    def _note_unhealed(self, ticket: Ticket, operation: HealVMs) -> None:
+        """Say of VMs that found no machine why not, for whoever looks at what waits."""
+        answer, healer = ticket.answer, self.healer
+        if answer is None or answer.status != "declined" or healer is None or len(operation.vms) > 1:
+            return
+        lost, found = healer.waiting.get(operation.vms[0]), self.explain_refusal(ticket)
+        if lost and found:
+            lost.why = found.summary
 
     async def rehearse(self, operation: Operation, by: str = "") -> Ticket:
         """What would come of it; nothing is done."""
@@ -345,8 +368,13 @@ class Service:
 
     async def _tick(self) -> None:
         """Look at the feed and refresh caches when nobody asks for anything; let nobody wait for ever."""
-        if self.requeue and self.settings.agent.requeue_seconds and not self.down and not self.closing.is_set():
-            self.requeue.step(self.settings.agent.requeue_seconds)
+        if not self.down and not self.closing.is_set():
+            if self.requeue and self.settings.agent.requeue_seconds:
+                self.requeue.step(self.settings.agent.requeue_seconds)
+            if self.heartbeats:
+                self.heartbeats.step()
+            if self.healer:
+                self.healer.step()
         if not self._pumping:
             self._pump()
         now = self._loop.time()

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from roost.cli.options import Key, Paging, Service, flat
-from roost.cli.output import Form, Output, advise, print_facts, print_json, print_table, say, when
+from roost.cli.output import Form, Output, advise, lasted, print_facts, print_json, print_table, say, since_days, when
 
 if TYPE_CHECKING:
     from roost.wire import EvictionView, Seconds
 
 app = typer.Typer()
 
-DAY = 86_400.0  # seconds
-UNITS = (("d", DAY), ("h", 3_600.0), ("min", 60.0))
 Tenant = Annotated[str, typer.Option("--tenant", help="Only this one's.")]
 Days = Annotated[float | None, typer.Option("--days", help="Only those of the last so many days.", min=0.0)]
 
@@ -46,7 +43,7 @@ def evictions(
     if context.invoked_subcommand is not None:
         return
     with service.open() as client:
-        found = paging.of(client.evictions(tenant=tenant, since=_since(days), limit=paging.page))
+        found = paging.of(client.evictions(tenant=tenant, since=since_days(days), limit=paging.page))
     if output is Form.JSON:
         print_json(found)
         return
@@ -69,7 +66,7 @@ def summary(service: Service, tenant: Tenant = "", days: Days = None, output: Ou
       roost evictions summary --tenant render -o json
     """
     with service.open() as client:
-        found = client.summarise_evictions(tenant=tenant, since=_since(days))
+        found = client.summarise_evictions(tenant=tenant, since=since_days(days))
     if output is Form.JSON:
         print_json(found)
         return
@@ -131,10 +128,6 @@ def cancel(
     say(f"{vm} waits no longer")
 
 
-def _since(days: float | None) -> float | None:
-    return None if days is None else max(0.0, round(time.time() - days * DAY, 3))
-
-
 def _for(eviction: EvictionView) -> str:
     whose = f" of {eviction.cause_tenant}" if eviction.cause_tenant else ""
     return f"{eviction.cause_priority}{whose}"
@@ -144,13 +137,3 @@ def _spread(ran: Seconds) -> str:
     if not ran.count:
         return "nobody knows how long"
     return f"{lasted(ran.mean)} on average, half up to {lasted(ran.p50)}, nine tenths up to {lasted(ran.p90)}"
-
-
-def lasted(seconds: float | None) -> str:
-    """A time span as people say it."""
-    if seconds is None:
-        return "-"
-    for unit, length in UNITS:
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} s"

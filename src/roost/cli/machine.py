@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roost.cli.options import DryRun, IfMatch, Key, Paging, Service, flat
-from roost.cli.output import Form, Output, decode, print_facts, print_json, print_table, read_input
+from roost.cli.output import Form, Output, decode, print_facts, print_json, print_table, read_input, say
 from roost.cli.tenant import show_done
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Look at machines, take them out of use and back, add and remove them.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The machine.", metavar="NAME")]
-Names = Annotated[list[str], typer.Argument(help="Machines.", metavar="NAME...")]
+Names = Annotated[list[str] | None, typer.Argument(help="Machines.", metavar="[NAME]...")]
+Rack = Annotated[str, typer.Option("--rack", help="All machines of this rack, at once.")]
 
 
 class State(StrEnum):
@@ -104,48 +105,68 @@ def _amount(resource: ResourceView, free: Mapping[str, int], capacity: Mapping[s
     return f"{free.get(name, 0) / unit:g}/{capacity.get(name, 0) / unit:g}"
 
 
-def _become(state: MachineState, names: list[str], service: Service, if_match: int | None, output: Form) -> None:
-    """Say of machines how they are. One by one: each is done or not done by itself."""
+def _become(
+    state: MachineState, names: list[str] | None, rack: str, service: Service, if_match: int | None, output: Form
+) -> None:
+    """Say of machines how they are. One by one, each is done or not done by itself; a rack at once."""
     from roost.wire import MachineChange
 
-    if if_match is not None and len(names) > 1:
+    if bool(names) == bool(rack):
+        raise typer.BadParameter("name machines, or a rack with --rack", param_hint="MACHINE…")
+    if if_match is not None and (rack or len(names or ()) > 1):
         raise typer.BadParameter("goes with one machine", param_hint="--if-match")
     with service.open() as client:
-        for name in names:
+        if rack:
+            found = client.change_rack(rack, state)
+            print_json(found) if output is Form.JSON else say(f"{rack}: {found.machines} machines are {state}")
+        for name in names or ():
             done = client.change_machine(name, MachineChange(state=state), if_match=if_match)
             show_done(done, f"{name} is {state}", output)
 
 
 @app.command()
 @flat
-def drain(names: Names, service: Service, if_match: IfMatch = None, output: Output = Form.TABLE) -> None:
+def drain(
+    service: Service, names: Names = None, rack: Rack = "", if_match: IfMatch = None, output: Output = Form.TABLE
+) -> None:
     """Put no new VMs on machines. Those that run there stay.
 
     \b
       roost machine drain c000-r00-m00 c000-r00-m01
     """
-    _become("draining", names, service, if_match, output)
+    _become("draining", names, rack, service, if_match, output)
 
 
 @app.command()
 @flat
-def down(names: Names, service: Service, if_match: IfMatch = None, output: Output = Form.TABLE) -> None:
-    """Machines do not work."""
-    _become("down", names, service, if_match, output)
+def down(
+    service: Service, names: Names = None, rack: Rack = "", if_match: IfMatch = None, output: Output = Form.TABLE
+) -> None:
+    """Machines do not work: their VMs are placed again elsewhere (roost heal).
+
+    \b
+      roost machine down c000-r00-m00
+      roost machine down --rack c000-r01
+    """
+    _become("down", names, rack, service, if_match, output)
 
 
 @app.command()
 @flat
-def ready(names: Names, service: Service, if_match: IfMatch = None, output: Output = Form.TABLE) -> None:
+def ready(
+    service: Service, names: Names = None, rack: Rack = "", if_match: IfMatch = None, output: Output = Form.TABLE
+) -> None:
     """Machines may get VMs again."""
-    _become("ready", names, service, if_match, output)
+    _become("ready", names, rack, service, if_match, output)
 
 
 @app.command()
 @flat
-def quarantine(names: Names, service: Service, if_match: IfMatch = None, output: Output = Form.TABLE) -> None:
+def quarantine(
+    service: Service, names: Names = None, rack: Rack = "", if_match: IfMatch = None, output: Output = Form.TABLE
+) -> None:
     """Machines are suspected of something: no new VMs."""
-    _become("quarantined", names, service, if_match, output)
+    _become("quarantined", names, rack, service, if_match, output)
 
 
 @app.command("set")
@@ -219,7 +240,12 @@ def _new_machines(text: bytes, where: str) -> list[NewMachine]:
 
 @app.command()
 @flat
-def remove(names: Names, service: Service, dry_run: DryRun = False, output: Output = Form.TABLE) -> None:
+def remove(
+    names: Annotated[list[str], typer.Argument(help="Machines.", metavar="NAME...")],
+    service: Service,
+    dry_run: DryRun = False,
+    output: Output = Form.TABLE,
+) -> None:
     """Remove machines that run nothing. One by one: it stops at the first that cannot go.
 
     \b

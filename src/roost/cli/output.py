@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 STORE = "Where the store is: a file (SQLite) or postgresql://…"
+DAY = 86_400.0  # seconds
+UNITS = (("d", DAY), ("h", 3_600.0), ("min", 60.0))
 WIDE = 1_000  # columns, where nobody looks at a terminal: a name that is cut off is of no use
 
 
@@ -107,6 +110,21 @@ def cell(value: object) -> str:
 def when(seconds: float) -> str:
     """A time, as it is here."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if seconds else ""
+
+
+def since_days(days: float | None) -> float | None:
+    """So many days ago, in seconds since 1970."""
+    return None if days is None else max(0.0, round(time.time() - days * DAY, 3))
+
+
+def lasted(seconds: float | None) -> str:
+    """A time span as people say it."""
+    if seconds is None:
+        return "-"
+    for unit, length in UNITS:
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 1 or not seconds else f"{1_000 * seconds:.0f} ms"
 
 
 def read_input(file: str) -> bytes:

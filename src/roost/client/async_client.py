@@ -105,6 +105,8 @@ class AsyncClient(Connection[httpx.AsyncClient, httpx.AsyncBaseTransport]):
     decisions = _each(calls.list_decisions)
     evictions = _each(calls.list_evictions)
     waiting = _each(calls.list_waiting)
+    unhealed = _each(calls.list_unhealed)
+    healings = _each(calls.list_healed)
 
     # Everything else, as `roost.client.calls` has it.
     create_tenant = _async(calls.create_tenant)
@@ -122,6 +124,7 @@ class AsyncClient(Connection[httpx.AsyncClient, httpx.AsyncBaseTransport]):
     list_machines = _async(calls.list_machines)
     get_machine = _async(calls.get_machine)
     change_machine = _async(calls.change_machine)
+    change_rack = _async(calls.change_rack)
     add_machines = _async(calls.add_machines)
     remove_machine = _async(calls.remove_machine)
     list_clusters = _async(calls.list_clusters)
@@ -143,6 +146,11 @@ class AsyncClient(Connection[httpx.AsyncClient, httpx.AsyncBaseTransport]):
     summarise_evictions = _async(calls.summarise_evictions)
     list_waiting = _async(calls.list_waiting)
     cancel_waiting = _async(calls.cancel_waiting)
+    list_unhealed = _async(calls.list_unhealed)
+    list_healed = _async(calls.list_healed)
+    summarise_healing = _async(calls.summarise_healing)
+    heal = _async(calls.heal)
+    hear = _async(calls.hear)
     list_policies = _async(calls.list_policies)
     get_policy = _async(calls.get_policy)
     validate_policy = _async(calls.validate_policy)

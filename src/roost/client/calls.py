@@ -32,7 +32,14 @@ from roost.wire import (
     EvictionPage,
     EvictionSummary,
     ExplanationView,
+    HealedPage,
+    HealingPage,
+    HealingResult,
+    HealingSummary,
+    HealingWish,
     Health,
+    Heard,
+    Heartbeat,
     MachineChange,
     MachinePage,
     MachineState,
@@ -47,6 +54,8 @@ from roost.wire import (
     PolicyText,
     PolicyView,
     Question,
+    RackChange,
+    RackDone,
     ScaleIn,
     ScaleOut,
     Scope,
@@ -287,6 +296,11 @@ def change_machine(
     return _write("PATCH", path, Done, change, key=key, if_match=if_match, dry_run=dry_run)
 
 
+def change_rack(rack: str, state: MachineState, *, key: str = "") -> Call[RackDone]:
+    """Say how all machines of a rack are, at once."""
+    return _write("PATCH", f"/v1/racks/{_part('rack', rack)}", RackDone, RackChange(state=state), key=key)
+
+
 def add_machines(machines: Iterable[NewMachine], *, key: str = "", dry_run: bool = False) -> Call[Done]:
     """Add machines, and with them racks and clusters: all of them, or none."""
     return _write("POST", "/v1/machines", Done, NewMachines(machines=tuple(machines)), key=key, dry_run=dry_run)
@@ -413,6 +427,36 @@ def list_waiting(*, tenant: str = "", limit: int = PAGE, cursor: str = "") -> Ca
 def cancel_waiting(vm: str, *, key: str = "") -> Call[None]:
     """Let a VM wait no longer: it is not placed again."""
     return _write("DELETE", _vm(vm, "waiting"), NoneType, key=key)
+
+
+# -------------------------------------------------------------------------------------------------------- healing
+
+
+def list_unhealed(*, tenant: str = "", limit: int = PAGE, cursor: str = "") -> Call[HealingPage]:
+    """VMs on machines that are down, by name, and why they are not elsewhere yet."""
+    return _read("/v1/healing", HealingPage, tenant=tenant, limit=limit, cursor=cursor)
+
+
+def list_healed(
+    *, tenant: str = "", since: float | None = None, limit: int = PAGE, cursor: str = ""
+) -> Call[HealedPage]:
+    """VMs that were placed again, latest first: of one tenant, since a time (seconds since 1970)."""
+    return _read("/v1/healing/history", HealedPage, tenant=tenant, since=since, limit=limit, cursor=cursor)
+
+
+def summarise_healing(*, since: float | None = None) -> Call[HealingSummary]:
+    """Healing in numbers: what waits, what was healed, and how long that took."""
+    return replace(_read("/v1/healing/summary", HealingSummary, since=since), patience=LOOKING_BACK)
+
+
+def heal(wish: HealingWish) -> Call[HealingResult]:
+    """Place the VMs of machines that are not ready again, now: of those named, or of all that are down."""
+    return replace(_ask("/v1/healing", HealingResult, wish), patience=LOOKING_BACK)
+
+
+def hear(machines: Sequence[str]) -> Call[Heard]:
+    """These machines are alive."""
+    return _ask("/v1/heartbeats", Heard, Heartbeat(machines=tuple(machines)))
 
 
 # ------------------------------------------------------------------------------------------------------- policies

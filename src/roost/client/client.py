@@ -106,6 +106,8 @@ class Client(Connection[httpx.Client, httpx.BaseTransport]):
     decisions = _each(calls.list_decisions)
     evictions = _each(calls.list_evictions)
     waiting = _each(calls.list_waiting)
+    unhealed = _each(calls.list_unhealed)
+    healings = _each(calls.list_healed)
 
     # Everything else, as `roost.client.calls` has it.
     create_tenant = _sync(calls.create_tenant)
@@ -123,6 +125,7 @@ class Client(Connection[httpx.Client, httpx.BaseTransport]):
     list_machines = _sync(calls.list_machines)
     get_machine = _sync(calls.get_machine)
     change_machine = _sync(calls.change_machine)
+    change_rack = _sync(calls.change_rack)
     add_machines = _sync(calls.add_machines)
     remove_machine = _sync(calls.remove_machine)
     list_clusters = _sync(calls.list_clusters)
@@ -144,6 +147,11 @@ class Client(Connection[httpx.Client, httpx.BaseTransport]):
     summarise_evictions = _sync(calls.summarise_evictions)
     list_waiting = _sync(calls.list_waiting)
     cancel_waiting = _sync(calls.cancel_waiting)
+    list_unhealed = _sync(calls.list_unhealed)
+    list_healed = _sync(calls.list_healed)
+    summarise_healing = _sync(calls.summarise_healing)
+    heal = _sync(calls.heal)
+    hear = _sync(calls.hear)
     list_policies = _sync(calls.list_policies)
     get_policy = _sync(calls.get_policy)
     validate_policy = _sync(calls.validate_policy)

@@ -33,6 +33,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     displaced: int = 0  # VMs that had to leave their machines
     healed: int = 0  # those of them that found another one
     homeless: tuple[Homeless, ...] = ()  # those that did not
+    gave_way: int = 0  # VMs elsewhere that had to, to those of a higher priority
     unspread: tuple[str, ...] = ()  # tenants that are in fewer fault domains than they ask for, because of it
 
 
@@ -44,6 +45,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     wanted: int | None  # None: as many as fit
     placed: int
+    gave_way: int  # VMs of a lower priority that would have to
     stopped_by: str  # why the next one found no machine; empty if all that were wanted fit
     before: State
     after: State
@@ -55,7 +57,7 @@ class Repacked(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     seed: int
     measures: Measures
-    refused: int  # VMs that found no machine, and those asked for with them
+    refused: int  # VMs that found no machine or had to give way, and those asked for with them
 
 
 # ------------------------------------------------------------------------------------------------------- machines
@@ -143,22 +145,27 @@ def _changed(
     broken = tuple(sorted(unspread(stage.store.load()) - wishes))
     return Effect(
         question=question,
-        answer=_sentence(before, after, len(displaced), len(homeless), len(broken), good, bad),
+        answer=_sentence(before, after, len(displaced), len(homeless), stage.gave_way, len(broken), good, bad),
         before=before,
         after=after,
         displaced=len(displaced),
         healed=len(displaced) - len(homeless),
         homeless=homeless,
+        gave_way=stage.gave_way,
         unspread=broken,
     )
 
 
-def _sentence(before: State, after: State, displaced: int, homeless: int, broken: int, good: str, bad: str) -> str:
+def _sentence(
+    before: State, after: State, displaced: int, homeless: int, gave_way: int, broken: int, good: str, bad: str
+) -> str:
     parts = []
     if displaced:
         parts.append(f"of {displaced:,} VMs {displaced - homeless:,} {good}, {homeless:,} {bad}")
     elif good:
         parts.append("no VM runs there")
+    if gave_way:
+        parts.append(_giving_way(gave_way))
     if broken:
         parts.append(f"{broken:,} tenants are in fewer fault domains than they ask for")
     parts.append(f"utilisation goes from {before.utilisation:.1%} to {after.utilisation:.1%}")
@@ -167,6 +174,10 @@ def _sentence(before: State, after: State, displaced: int, homeless: int, broken
     if opened := [name for name, room in after.room.items() if room and not before.room[name]]:
         parts.append(f"there is room for {', '.join(opened)}")
     return "; ".join(parts)
+
+
+def _giving_way(number: int) -> str:
+    return "1 VM of a lower priority gives way" if number == 1 else f"{number:,} VMs of a lower priority give way"
 
 
 def _add(stage: Stage, machines: Sequence[MachineSpec]) -> None:
@@ -237,12 +248,15 @@ def more(ledger: Ledger, policy: Policy | PolicySplit, vm_type: str, wanted: int
     short = wanted is None or placed < wanted
     why = stage.why_not(vm, tenant) if short else ""
     answer_ = f"{placed:,} more {vm_type} fit" if short else f"all {placed:,} {vm_type} fit"
+    if stage.gave_way:
+        answer_ += f", if {_giving_way(stage.gave_way)}"
     return Fit(
         question=f"{'as many as fit' if wanted is None else f'{wanted:,}'} more {vm_type}",
         answer=f"{answer_}; the next one finds no machine: {why}" if short else answer_,
         type=vm_type,
         wanted=wanted,
         placed=placed,
+        gave_way=stage.gave_way,
         stopped_by=why,
         before=before,
         after=stage.state(),
@@ -253,19 +267,22 @@ def more(ledger: Ledger, policy: Policy | PolicySplit, vm_type: str, wanted: int
 
 
 def repack(ledger: Ledger, policy: Policy, seed: int) -> Repacked:
-    """All tenants placed anew on the empty zone, in an order drawn by the seed, each as a whole."""
+    """All tenants placed anew on the empty zone, each as a whole: by priority, then in an order drawn by the seed."""
     stage = Stage(_emptied(ledger), policy, seed)
+    bands = stage.allocator.zone.bands
     vms: dict[str, list[VM]] = {}
     for name, row in ledger.vms.items():
         if not name.endswith(HOLD):
             vms.setdefault(row.tenant, []).append(msgspec.structs.replace(row.spec, name=name))
     tenants = sorted(vms)
     random.Random(seed).shuffle(tenants)
+    tenants.sort(key=lambda tenant: min(bands.index(vm.priority or bands[0]) for vm in vms[tenant]))
     wishes = (PlaceVMs(Request(tenant, vms[tenant], ledger.tenants[tenant].constraints)) for tenant in tenants)
     answers = stage.do(*wishes)
     refused = sum(len(vms[tenant]) for tenant, answer in zip(tenants, answers, strict=True) if not answer.ok)
     types = type_mix(stage.allocator.zone, (row.spec for row in ledger.vms.values()))
-    return Repacked(policy=policy.name, seed=seed, measures=measure(stage.allocator, types), refused=refused)
+    measures = measure(stage.allocator, types)
+    return Repacked(policy=policy.name, seed=seed, measures=measures, refused=refused + stage.gave_way)
 
 
 def _emptied(ledger: Ledger) -> Ledger:

@@ -49,6 +49,7 @@ class Stage:
         self._agent = open_agent(self.store, policy, "what-if", seed=seed)
         self._types = type_mix(self.allocator.zone, (vm.spec for vm in ledger.vms.values()))
         self._reasons: dict[bytes, str] = {}  # by what was asked for
+        self.gave_way = 0  # VMs that had to, to a higher priority, since the beginning
 
     @property
     def allocator(self) -> Allocator:
@@ -62,6 +63,7 @@ class Stage:
         for answer in answers:
             if answer.status == "invalid":
                 raise InvalidInput(answer.where or "what-if", answer.detail)
+            self.gave_way += len(answer.evicted)
         return answers
 
     def state(self) -> State:

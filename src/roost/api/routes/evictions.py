@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 import msgspec
@@ -10,7 +9,8 @@ from litestar import delete, get
 from litestar.params import Parameter
 from litestar.types import Scope
 
-from roost.api.evictions import END, Place, Wanted, page_of, summary_of
+from roost.api.backwards import place_of
+from roost.api.evictions import Wanted, page_of, summary_of
 from roost.api.gate import Asking
 from roost.api.problems import Refused
 from roost.api.routes.common import (
@@ -32,7 +32,6 @@ from roost.wire import EvictionPage, EvictionSummary, WaitingPage, WaitingVM
 Tenant = Annotated[str, Parameter(max_length=200, description="Only this one's.")]
 Since = Annotated[float, Parameter(ge=0.0, le=1e12, description="Only those since then, in seconds since 1970.")]
 VMPath = Annotated[str, Parameter(max_length=300, description="The whole name of a VM, TENANT/NAME.")]
-PLACE = re.compile(r"([0-9]{1,18})-([0-9]{1,9})\Z", re.ASCII)
 
 _waiting = msgspec.json.Decoder(Waiting).decode
 
@@ -46,7 +45,7 @@ async def list_evictions(
     A page may be short, or empty, while `next` says that there is more to look at.
     """
     asking = asking_of(scope)
-    wanted, before = _wanted(asking, tenant, since), _read_cursor(cursor)
+    wanted, before = _wanted(asking, tenant, since), place_of(cursor)
     size = page_size(limit, asking.service)
     found, following = await asking.service.read(lambda store: page_of(store, wanted, before, size))
     return EvictionPage(items=found, next=f"{following[0]}-{following[1]}" if following else None)
@@ -66,14 +65,6 @@ def _wanted(asking: Asking, tenant: str, since: float) -> Wanted:
     if tenant:
         own(asking, tenant)
     return Wanted(asking.principal, tenant, since)
-
-
-def _read_cursor(cursor: str) -> Place:
-    if not cursor:
-        return END
-    if (found := PLACE.match(cursor)) is None:
-        raise Refused("roost.invalid_request", "is not the `next` of a page", field="cursor")
-    return int(found[1]), int(found[2])
 
 
 # ------------------------------------------------------------------------------------------------------------- waiting

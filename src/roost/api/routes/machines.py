@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from roost.api.routes.common import (
     Key,
     Limit,
     asking_of,
+    concluded,
     done,
     generation_of,
     may,
@@ -45,6 +47,8 @@ from roost.wire import (
     MachineView,
     NewMachine,
     NewMachines,
+    RackChange,
+    RackDone,
     ResourceView,
     VMTypeView,
     ZoneView,
@@ -131,6 +135,7 @@ def _line(allocator: Allocator, m: int, version: int) -> MachineLine:
         state=STATES[int(row["state"])],
         health=int(row["health"]),
         vms=int(row["vms"]),
+        update_domain=int(row["update_domain"]),
         generation=version,
         capacity=dict(zip(names, row["capacity"].tolist(), strict=True)),
         free=dict(zip(names, row["free"][-1].tolist(), strict=True)),
@@ -186,7 +191,10 @@ async def change_machine(
     if_match: IfMatch = None,
     dry_run: DryRun = False,
 ) -> Response[Done]:
-    """Say how a machine is: ready, draining, down or quarantined, and how healthy. What runs on it stays."""
+    """Say how a machine is: ready, draining, down or quarantined, and how healthy.
+
+    What runs on it stays; the VMs of one that is down are placed again elsewhere, see /v1/healing.
+    """
     operation = SetMachine(
         machine, data.state or "", data.health, data.failures, data.versions_behind, generation_of(if_match)
     )
@@ -246,6 +254,23 @@ def _spec(asking: Asking, i: int, machine: NewMachine) -> MachineSpec:
 async def remove_machine(machine: Name, scope: Scope, key: Key = None, dry_run: DryRun = False) -> Response[Done]:
     """Remove a machine that runs nothing."""
     return await _write(asking_of(scope), RemoveMachines((machine,)), key, dry_run)
+
+
+@patch("/v1/racks/{rack:str}", **may("operate", *WRITING, "roost.not_found"))
+async def change_rack(rack: Name, data: JSONBody[RackChange], scope: Scope, key: Key = None) -> RackDone:
+    """Say how all machines of a rack are, at once: when a rack fails, that is one event."""
+    asking = asking_of(scope)
+    service, by, given = asking.service, asking.principal.name, key or new_key()
+    service.check_open()
+    zone = service.agent.allocator.zone
+    machines = np.flatnonzero(zone.machines["rack"] == _index(rack, "rack", zone.rack_names)).tolist()
+    names = [zone.machine_names[m] for m in machines]
+    # A key for each, made of the one given; no key of a request has a space.
+    wishes = [service.submit(SetMachine(name, data.state), f"{given} {i}", by) for i, name in enumerate(names)]
+    for ticket in await asyncio.gather(*wishes):
+        concluded(asking, ticket)
+    asking.decision = given
+    return RackDone(rack=rack, machines=len(names), state=data.state)
 
 
 # ----------------------------------------------------------------------------------------------------------- clusters
@@ -343,6 +368,7 @@ ROUTES = [
     change_machine,
     add_machines,
     remove_machine,
+    change_rack,
     list_clusters,
     get_cluster,
     change_cluster,

@@ -1,0 +1,186 @@
+"""VMs of machines that do not work: what waits, what was placed again, and heartbeats."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from litestar import get, post
+from litestar.params import JSONBody, Parameter
+from litestar.types import Scope
+
+from roost.agent.agent import Ticket
+from roost.agent.allocator import RunningVM
+from roost.agent.healing import Lost, lost_vms, new_key, together, vms_on
+from roost.agent.operation import HealVMs, Status
+from roost.api.backwards import place_of
+from roost.api.gate import Asking
+from roost.api.healings import page_of, summary_of
+from roost.api.problems import Refused
+from roost.api.routes.common import WRITING, Cursor, Limit, asking_of, may, own, page_size
+from roost.api.service import Service
+from roost.model.errors import UnknownName
+from roost.model.rows import MachineState
+from roost.wire import (
+    HealedPage,
+    HealedVM,
+    HealingPage,
+    HealingResult,
+    HealingSummary,
+    HealingWish,
+    Heard,
+    Heartbeat,
+    UnhealedVM,
+)
+
+AT_ONCE = 500  # groups that are asked for together
+BODY = ("roost.too_large", "roost.unsupported_media_type")
+Tenant = Annotated[str, Parameter(max_length=200, description="Only this one's.")]
+Since = Annotated[float, Parameter(ge=0.0, le=1e12, description="Only those since then, in seconds since 1970.")]
+
+
+@get("/v1/healing", **may("read", namespaced=True))
+async def list_unhealed(scope: Scope, tenant: Tenant = "", limit: Limit = 100, cursor: Cursor = "") -> HealingPage:
+    """VMs on machines that are down, by name: since when, and why they are not elsewhere yet."""
+    asking = asking_of(scope)
+    service = asking.service
+    service.check_open()
+    if tenant:
+        own(asking, tenant)
+    size = page_size(limit, service)
+    lost = sorted(lost_vms(service.agent.allocator), key=lambda vm: vm.name)
+    mine = [vm for vm in lost if vm.name > cursor and asking.principal.owns(vm.tenant) and tenant in ("", vm.tenant)]
+    found = [_unhealed(service, vm) for vm in mine[:size]]
+    return HealingPage(items=found, next=found[-1].vm if len(mine) > size else None)
+
+
+def _unhealed(service: Service, vm: RunningVM) -> UnhealedVM:
+    known = (service.healer.waiting.get(vm.name) if service.healer else None) or Lost(0.0)
+    return UnhealedVM(
+        vm=vm.name,
+        tenant=vm.tenant,
+        type=vm.vm.type,
+        priority=vm.vm.priority,
+        machine=service.agent.allocator.zone.machine_names[vm.machine],
+        since=known.since or None,
+        why=known.why,
+        decision=known.key,
+    )
+
+
+@get("/v1/healing/history", **may("read", namespaced=True))
+async def list_healed(
+    scope: Scope, tenant: Tenant = "", since: Since = 0.0, limit: Limit = 100, cursor: Cursor = ""
+) -> HealedPage:
+    """VMs that were placed again as their machine did not work, latest first, for as long as the feed is kept.
+
+    A page may be short, or empty, while `next` says that there is more to look at.
+    """
+    asking = asking_of(scope)
+    if tenant:
+        own(asking, tenant)
+    principal, before, size = asking.principal, place_of(cursor), page_size(limit, asking.service)
+    found, following = await asking.service.read(lambda store: page_of(store, principal, tenant, since, before, size))
+    return HealedPage(items=found, next=f"{following[0]}-{following[1]}" if following else None)
+
+
+@get("/v1/healing/summary", **may("read"))
+async def summarise_healing(scope: Scope, since: Since = 0.0) -> HealingSummary:
+    """Healing in numbers: what waits, what was healed, and how long that took since the machine went down."""
+    service = asking_of(scope).service
+    service.check_open()
+    allocator = service.agent.allocator
+    waiting, bands = len(lost_vms(allocator)), allocator.zone.bands
+    down = int(np.count_nonzero(allocator.view.machines["state"] == MachineState.DOWN))
+    return await service.read_slowly(lambda store: summary_of(store, since, bands, waiting, down))
+
+
+# ----------------------------------------------------------------------------------------------------------- placing
+
+
+@post("/v1/healing", status_code=200, **may("operate", *WRITING, "roost.not_found"))
+async def heal(data: JSONBody[HealingWish], scope: Scope) -> HealingResult:
+    """Place the VMs of machines that are not ready again, now: of those named, or of all that are down.
+
+    The highest priority first, a tenant's together if they can. What finds no machine stays where it is, and is told.
+    """
+    asking = asking_of(scope)
+    service = asking.service
+    service.check_open()
+    allocator = service.agent.allocator
+    groups = together(vms_on(allocator, _machines(service, data)))
+    tries = await _try(asking, groups)
+    apart = [[vm] for group, ticket in tries if len(group) > 1 and _status(ticket) == "declined" for vm in group]
+    tries = [each for each in tries if len(each[0]) == 1 or _status(each[1]) != "declined"]
+    tries += await _try(asking, apart)
+    healed: list[HealedVM] = []
+    waiting: list[UnhealedVM] = []
+    gave_way, names = 0, allocator.zone.machine_names
+    for group, ticket in tries:
+        answer = ticket.answer
+        assert answer is not None
+        gave_way += len(answer.evicted)
+        there = {each.vm: each.machine for each in answer.placements}
+        found = service.explain_refusal(ticket) if answer.status == "declined" else None
+        for vm in group:
+            said: dict[str, Any] = {"vm": vm.name, "tenant": vm.tenant, "type": vm.vm.type, "priority": vm.vm.priority}
+            if vm.name in there:
+                healed.append(HealedVM(**said, source=names[vm.machine], machine=there[vm.name], key=answer.key))
+            else:
+                why = found.summary if found else answer.detail
+                waiting.append(UnhealedVM(**said, machine=names[vm.machine], why=why, decision=answer.key))
+    return HealingResult(healed=healed, waiting=waiting, evictions=gave_way)
+
+
+def _machines(service: Service, wish: HealingWish) -> list[int]:
+    """Which machines are meant; those that are ready have nothing to heal."""
+    zone, states = service.agent.allocator.zone, service.agent.replica.view.machines["state"]
+    for i, name in enumerate(wish.machines):
+        if name not in zone.machine_index:
+            unknown = UnknownName(f"machines[{i}]", "machine", name, zone.machine_index)
+            raise Refused("roost.not_found", str(unknown), field=f"machines[{i}]")
+    for i, name in enumerate(wish.racks):
+        if name not in zone.rack_names:
+            raise Refused("roost.not_found", str(UnknownName(f"racks[{i}]", "rack", name, zone.rack_names)))
+    if not wish.machines and not wish.racks:
+        return np.flatnonzero(states == MachineState.DOWN).tolist()
+    racks = [zone.rack_names.index(name) for name in wish.racks]
+    found = {zone.machine_index[name] for name in wish.machines}
+    found |= set(np.flatnonzero(np.isin(zone.machines["rack"], racks)).tolist())
+    return sorted(m for m in found if states[m] != MachineState.READY)
+
+
+async def _try(asking: Asking, groups: Sequence[list[RunningVM]]) -> list[tuple[list[RunningVM], Ticket]]:
+    """Ask for each group to be placed elsewhere, so many at a time."""
+    service, by = asking.service, asking.principal.name
+    found: list[tuple[list[RunningVM], Ticket]] = []
+    for first in range(0, len(groups), AT_ONCE):
+        some = groups[first : first + AT_ONCE]
+        wishes = [HealVMs(group[0].tenant, tuple(vm.name for vm in group)) for group in some]
+        tickets = await asyncio.gather(*(service.submit(wish, new_key(), by) for wish in wishes))
+        found += zip(some, tickets, strict=True)
+    return found
+
+
+def _status(ticket: Ticket) -> Status:
+    assert ticket.answer is not None
+    return ticket.answer.status
+
+
+# --------------------------------------------------------------------------------------------------------- heartbeats
+
+
+@post("/v1/heartbeats", status_code=200, **may("operate", *BODY, "roost.conflict"))
+async def hear(data: JSONBody[Heartbeat], scope: Scope) -> Heard:
+    """These machines are alive. One that says so no longer, for as long as the setting tells, is down."""
+    service = asking_of(scope).service
+    service.check_open()
+    if service.heartbeats is None:
+        raise Refused("roost.conflict", "heartbeats are not listened to here: set healing.heartbeat_seconds")
+    unknown = service.heartbeats.hear(data.machines)
+    return Heard(heard=len(data.machines) - len(unknown), unknown=unknown)
+
+
+ROUTES = [list_unhealed, list_healed, summarise_healing, heal, hear]

@@ -1,0 +1,141 @@
+"""`roost heal`: VMs of machines that do not work, through the service."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from roost.cli.options import Paging, Service, flat
+from roost.cli.output import Form, Output, advise, lasted, print_facts, print_json, print_table, say, since_days, when
+
+app = typer.Typer()
+
+Tenant = Annotated[str, typer.Option("--tenant", help="Only this one's.")]
+Days = Annotated[float | None, typer.Option("--days", help="Only those of the last so many days.", min=0.0)]
+
+
+@app.callback(invoke_without_command=True)
+@flat
+def heal(
+    context: typer.Context, paging: Paging, service: Service, tenant: Tenant = "", output: Output = Form.TABLE
+) -> None:
+    """VMs on machines that are down and found no other one yet: since when, and why.
+
+    The service places the VMs of machines that go down elsewhere by itself, the highest priority first; a VM stays on
+    the books of its machine until then. What found none is tried again as soon as something changes that may help.
+
+    \b
+      roost machine down --rack c000-r01     a rack failed
+      roost heal                             what waits
+      roost heal history --limit 10          what was placed again, and where
+      roost heal summary                     how many, and how long it took
+      roost heal now --rack c000-r01         place its VMs elsewhere now: they need not be down, only not ready
+      roost explain KEY                      why a try found no machine
+    """
+    if context.invoked_subcommand is not None:
+        return
+    with service.open() as client:
+        found = paging.of(client.unhealed(tenant=tenant, limit=paging.page))
+    if output is Form.JSON:
+        print_json(found)
+        return
+    now = time.time()
+    print_table(
+        ("vm", "type", "priority", "machine", "for", "why", "decision"),
+        ((v.vm, v.type, v.priority, v.machine, lasted(now - v.since if v.since else None), v.why, v.decision)
+         for v in found),
+    )  # fmt: skip
+
+
+@app.command()
+@flat
+def now(
+    service: Service,
+    machines: Annotated[list[str] | None, typer.Argument(help="Machines.", metavar="[MACHINE]…")] = None,
+    racks: Annotated[
+        list[str] | None, typer.Option("--rack", help="All machines of this rack; can be repeated.")
+    ] = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Place the VMs of machines that are not ready elsewhere, now: of those named, or of all that are down.
+
+    \b
+      roost heal now
+      roost machine drain c000-r00-m04 && roost heal now c000-r00-m04
+    """
+    from roost.wire import HealingWish
+
+    with service.open() as client:
+        found = client.heal(HealingWish(machines=tuple(machines or ()), racks=tuple(racks or ())))
+    if output is Form.JSON:
+        print_json(found)
+        return
+    print_table(
+        ("vm", "type", "priority", "from", "to"),
+        ((v.vm, v.type, v.priority, v.source, v.machine) for v in found.healed),
+    )
+    if found.waiting:
+        print_table(
+            ("no machine for", "type", "priority", "stays on", "why"),
+            ((v.vm, v.type, v.priority, v.machine, v.why) for v in found.waiting),
+        )
+    gave_way = f"; {found.evictions:,} of a lower priority gave way" if found.evictions else ""
+    say(f"{len(found.healed):,} VMs run elsewhere, {len(found.waiting):,} found no machine{gave_way}")
+
+
+@app.command()
+@flat
+def history(
+    paging: Paging, service: Service, tenant: Tenant = "", days: Days = None, output: Output = Form.TABLE
+) -> None:
+    """VMs that were placed again as their machine did not work, latest first, for as long as the feed is kept.
+
+    \b
+      roost heal history --tenant web --days 1
+    """
+    with service.open() as client:
+        found = paging.of(client.healings(tenant=tenant, since=since_days(days), limit=paging.page))
+    if output is Form.JSON:
+        print_json(found)
+        return
+    print_table(
+        ("when", "vm", "type", "priority", "from", "to", "key"),
+        ((when(v.at), v.vm, v.type, v.priority, v.source, v.machine, v.key) for v in found),
+    )
+
+
+@app.command()
+@flat
+def summary(service: Service, days: Days = None, output: Output = Form.TABLE) -> None:
+    """Healing in numbers: what waits, what was healed, and how long that took since the machine went down.
+
+    \b
+      roost heal summary --days 7
+    """
+    with service.open() as client:
+        found = client.summarise_healing(since=since_days(days))
+    if output is Form.JSON:
+        print_json(found)
+        return
+    print_facts(
+        {
+            "machines down": found.machines_down,
+            "VMs that wait": found.waiting,
+            "healed": found.healed,
+            "first": when(found.first or 0.0) or "-",
+            "last": when(found.last or 0.0) or "-",
+        }
+    )
+    if found.healed:
+        print_table(
+            ("healed", "VMs", "took: mean", "half", "nine tenths"),
+            (
+                (b.priority, b.healed, lasted(b.took.mean), lasted(b.took.p50), lasted(b.took.p90))
+                for b in found.bands
+                if b.healed
+            ),
+        )
+    if not found.whole:
+        advise("earlier ones were not looked at: there are too many changes; ask for fewer with --days")
