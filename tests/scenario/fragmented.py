@@ -22,8 +22,11 @@ WISHES = (
     {"min_fault_domains": 2}, {"max_per_rack": 1}, {"max_per_machine": 1}, {"colocate": "cluster"},
     {"fault_domain_skew": 1, "min_fault_domains": 2}, {"min_update_domains": 2}, {"update_domain_skew": 1},
     {"max_fault_domains": 2}, {"colocate": "rack"},
-    {"sets": {"pair": AvailabilitySet(fault_domains=2), "web": AvailabilitySet(update_domains=3, best_effort=True)}},
 )  # fmt: skip
+
+SETS = Constraints(
+    sets={"pair": AvailabilitySet(fault_domains=2), "web": AvailabilitySet(update_domains=3, best_effort=True)}
+)
 
 
 def fragmented(
@@ -33,14 +36,22 @@ def fragmented(
     full: float = 0.8,
     left: float = 0.55,
     fussy: float = 0.2,
+    sets: bool = False,
 ) -> Ledger:
-    """Fill a zone by policy `default`, then let VMs leave at random. `fussy`: tenants that ask for something."""
+    """Fill a zone by policy `default`, then let VMs leave at random. `fussy`: tenants that ask for something; `sets`: of
+    availability sets, besides.
+    """
     rng = random.Random(1)
     allocator = Allocator(Zone.synthetic(machines), Policy.named("default"))
     refused = number = 0
     while (number % 50 or allocator.usage().utilisation < full) and refused < 1_000:
         number += 1
-        refused += not allocator.allocate(_request(number, mix, rng, fussy)).ok
+        request = _request(number, mix, rng, fussy)
+        if sets and number % 5 == 0:
+            names = ("pair", "web", "")
+            vms = [replace(request.vms[0], set=names[i % 3]) for i in range(2 * len(request.vms))]
+            request = Request(request.tenant, vms, SETS)
+        refused += not allocator.allocate(request).ok
     names = sorted(allocator.vms)
     rng.shuffle(names)
     while allocator.usage().utilisation > left:
@@ -59,9 +70,6 @@ def _request(number: int, mix: tuple[str, ...], rng: random.Random, fussy: float
         colocation=rng.choice(("", "disk-heavy", "latency-critical", "licensed")) if special else "",
     )
     wish = Constraints(**rng.choice(WISHES)) if special else None
-    if wish and wish.sets:
-        names = ("pair", "web", "")
-        return Request(f"t{number}", [replace(vm, set=names[i % 3]) for i in range(2 * count)], wish)
     return Request(f"t{number}", [vm] * count, wish)
 
 
