@@ -774,7 +774,7 @@ class UnhealedVM(Wire, frozen=True):
     machine: str  # where it was
     since: float | None = None  # when that was seen, in seconds since 1970
     why: str = ""  # it is not elsewhere
-    decision: str = ""  # the key of the last try: explain it by this
+    decision: str = ""  # the key of the last try: explain it by this; empty if that is none of your business
 
 
 class HealingPage(Wire, frozen=True):
@@ -793,7 +793,7 @@ class HealedVM(Wire, frozen=True):
     priority: str
     source: str  # where it was
     machine: str  # where it is
-    key: str  # explain it by this
+    key: str  # explain it by this; empty if that is none of your business
     revision: int = 0
     at: float = 0.0  # seconds since 1970
 

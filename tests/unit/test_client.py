@@ -24,6 +24,7 @@ from roost.wire import (
     BatchResults,
     ChangeView,
     Done,
+    HealingWish,
     MachineChange,
     NewMachine,
     Placed,
@@ -128,6 +129,7 @@ EVERY: list[Call[Any]] = [
     calls.list_machines(),
     calls.get_machine("m"),
     calls.change_machine("m", MachineChange(health=1)),
+    calls.change_rack("r", "down"),
     calls.add_machines([NewMachine(name="m", datacenter="d", cluster="c", rack="r", generation="g")]),
     calls.remove_machine("m"),
     calls.list_clusters(),
@@ -150,6 +152,11 @@ EVERY: list[Call[Any]] = [
     calls.summarise_evictions(),
     calls.list_waiting(),
     calls.cancel_waiting("web/0"),
+    calls.list_unhealed(),
+    calls.list_healed(),
+    calls.summarise_healing(),
+    calls.heal(HealingWish()),
+    calls.hear(["m"]),
     calls.list_policies(),
     calls.active_policy(),
     calls.policy_results(),
@@ -193,7 +200,7 @@ def offered() -> dict[tuple[str, str], object]:
 # Litestar's newest release wants query parameters declared otherwise.
 @pytest.mark.filterwarnings("ignore:Deprecated '(query|header)' parameter:DeprecationWarning")
 def test_every_operation_of_the_service_is_a_call_that_answers_with_the_same_form() -> None:
-    named = "web/0|web|m|c|k|p|t"
+    named = "web/0|web|m|r|c|k|p|t"
     made = {
         (call.method, re.sub(rf"/v1/(\w+)/({named})(?=/|$)", r"/v1/\1/{}", call.path)): call.answer for call in EVERY
     }
@@ -210,6 +217,7 @@ def test_writes_carry_a_key_and_reads_none() -> None:
             assert call.key is None
         elif call.key is None:
             asked = ("/v1/explain", "/v1/why-not", "/v1/policies/validate", "/v1/thresholds/compute")
+            asked = (*asked, "/v1/healing", "/v1/heartbeats")  # what is healed or heard is not so again
             assert call.path in ("/v1/batch", "/v1/tokens", *asked)
 
 

@@ -26,7 +26,7 @@ def page_of(
         sources = _sources(entry)
         for i in range(len(entry.placed) - 1, -1, -1):
             if (revision, i) < before:
-                found.append(_view(revision, entry, entry.placed[i], sources))
+                found.append(_view(revision, entry, entry.placed[i], sources, principal))
                 if len(found) == limit:
                     return found, (revision, i)
     return found, None if look.ended else (look.reached, 0)
@@ -76,7 +76,7 @@ def _sources(entry: Entry) -> dict[str, str]:
     return {each.vm: each.machine for each in entry.released if not each.vm.endswith(HOLD)}
 
 
-def _view(revision: int, entry: Entry, vm: Placed, sources: dict[str, str]) -> HealedVM:
+def _view(revision: int, entry: Entry, vm: Placed, sources: dict[str, str], principal: Principal) -> HealedVM:
     return HealedVM(
         revision=revision,
         at=entry.at,
@@ -86,5 +86,5 @@ def _view(revision: int, entry: Entry, vm: Placed, sources: dict[str, str]) -> H
         priority=vm.spec.priority,
         source=sources[vm.vm],
         machine=vm.machine,
-        key=entry.key,
+        key="" if principal.namespace else entry.key,
     )

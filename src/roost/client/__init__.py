@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from roost.client.errors import ServiceProblem, ServiceUnreachable
     from roost.model.availability import AvailabilitySet
     from roost.model.request import Constraints
-    from roost.wire import BatchItem, MachineChange, NewMachine, Problem, ThresholdTargets, ThresholdWish, VMWish
+    from roost.wire import (
+        BatchItem,
+        HealingWish,
+        MachineChange,
+        NewMachine,
+        Problem,
+        ThresholdTargets,
+        ThresholdWish,
+        VMWish,
+    )
 
 __all__ = [
     "AsyncClient",
@@ -27,6 +36,7 @@ __all__ = [
     "Call",
     "Client",
     "Constraints",
+    "HealingWish",
     "MachineChange",
     "NewMachine",
     "Problem",
@@ -44,6 +54,7 @@ _HOMES = {
     "Call": "roost.client.calls",
     "Client": "roost.client.client",
     "Constraints": "roost.model.request",
+    "HealingWish": "roost.wire",
     "MachineChange": "roost.wire",
     "NewMachine": "roost.wire",
     "Problem": "roost.wire",

@@ -52,11 +52,12 @@ async def list_unhealed(scope: Scope, tenant: Tenant = "", limit: Limit = 100, c
     size = page_size(limit, service)
     lost = sorted(lost_vms(service.agent.allocator), key=lambda vm: vm.name)
     mine = [vm for vm in lost if vm.name > cursor and asking.principal.owns(vm.tenant) and tenant in ("", vm.tenant)]
-    found = [_unhealed(service, vm) for vm in mine[:size]]
+    found = [_unhealed(asking, vm) for vm in mine[:size]]
     return HealingPage(items=found, next=found[-1].vm if len(mine) > size else None)
 
 
-def _unhealed(service: Service, vm: RunningVM) -> UnhealedVM:
+def _unhealed(asking: Asking, vm: RunningVM) -> UnhealedVM:
+    service = asking.service
     known = (service.healer.waiting.get(vm.name) if service.healer else None) or Lost(0.0)
     return UnhealedVM(
         vm=vm.name,
@@ -66,7 +67,7 @@ def _unhealed(service: Service, vm: RunningVM) -> UnhealedVM:
         machine=service.agent.allocator.zone.machine_names[vm.machine],
         since=known.since or None,
         why=known.why,
-        decision=known.key,
+        decision="" if asking.principal.namespace else known.key,
     )
 
 
@@ -143,7 +144,8 @@ def _machines(service: Service, wish: HealingWish) -> list[int]:
             raise Refused("roost.not_found", str(unknown), field=f"machines[{i}]")
     for i, name in enumerate(wish.racks):
         if name not in zone.rack_names:
-            raise Refused("roost.not_found", str(UnknownName(f"racks[{i}]", "rack", name, zone.rack_names)))
+            unknown = UnknownName(f"racks[{i}]", "rack", name, zone.rack_names)
+            raise Refused("roost.not_found", str(unknown), field=f"racks[{i}]")
     if not wish.machines and not wish.racks:
         return np.flatnonzero(states == MachineState.DOWN).tolist()
     racks = [zone.rack_names.index(name) for name in wish.racks]

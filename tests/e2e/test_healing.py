@@ -1,0 +1,215 @@
+"""Machines and racks that fail, over HTTP and on the command line, against a real service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.client import AsyncClient, Client, HealingWish, MachineChange, ServiceProblem, VMWish
+from roost.model.request import Constraints
+from tests.e2e.serving import PATIENCE, ROOST, Serving, serving
+from tests.e2e.talking import eventually
+
+# Two racks of three machines, and one more machine of another kind, on which nothing else fits.
+ZONE = """
+name: failing
+generations: {v1: {cores: 16, memory: 64}, v2: {cores: 16, memory: 64}}
+vm_types:
+  quarter: {demand: {cores: 4, memory: 4}, on: [v1]}
+  whole: {demand: {cores: 16, memory: 64}, on: [v1]}
+  odd: {demand: {cores: 16, memory: 64}, on: [v2]}
+clusters:
+  - {name: c1, generation: v1, racks: 2, machines_per_rack: 3}
+  - {name: c2, generation: v2, racks: 1, machines_per_rack: 1}
+"""
+FIRST, SECOND = "c1-r00", "c1-r01"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("failing")
+    (folder / "zone.yaml").write_text(ZONE)
+    store, zone = str(folder / "zone.db"), str(folder / "zone.yaml")
+    with serving(store, "--zone", zone, "--policy", "fast", "--set", "healing.heartbeat_seconds=2") as running:
+        yield running
+
+
+@pytest.fixture
+def client(service: Serving) -> Iterator[Client]:
+    """A service as it was in the beginning, after whatever a test does to it."""
+    with Client(service.url) as found:
+        yield found
+        for line in found.tenants():
+            found.delete_tenant(line.tenant)
+        for machine in found.machines():
+            if machine.state != "ready":
+                found.change_machine(machine.machine, MachineChange(state="ready"))
+
+
+def racks_of(client: Client, tenant: str) -> list[str]:
+    """Where its VMs are, by the store."""
+    return sorted(vm.machine.rpartition("-")[0] for vm in client.get_tenant(tenant).vms)
+
+
+def heal(service: Serving, *arguments: str) -> str:
+    """What `roost heal` prints."""
+    environment = {**os.environ, "ROOST_URL": service.url}
+    done = subprocess.run(
+        [ROOST, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_vms_of_a_rack_that_fails_run_elsewhere_under_their_names(client: Client, service: Serving) -> None:
+    client.create_tenant("web", [VMWish(type="quarter", count=4)], Constraints(min_fault_domains=2))
+    before = {vm.vm for vm in client.get_tenant("web").vms}
+    assert set(racks_of(client, "web")) == {FIRST, SECOND}
+    client.create_tenant("shop", [VMWish(type="quarter", count=2)], Constraints(colocate="rack"))
+    done = client.change_rack(racks_of(client, "shop")[0], "down")
+    assert (done.machines, done.state) == (3, "down")
+    eventually(lambda: done.rack not in racks_of(client, "shop"))
+    assert {vm.vm for vm in client.get_tenant("web").vms} == before
+    # Its tenant wants two racks, and there is one: so these wait, and say why.
+    waiting = list(client.unhealed())
+    assert {vm.tenant for vm in waiting} == {"web"}
+    assert "too few fault domains" in waiting[0].why
+    assert waiting[0].machine.startswith(done.rack)
+    assert client.explain_decision(waiting[0].decision).summary.startswith("0/")
+    assert "too few fault domains" in heal(service, "heal")
+    # The rack comes back: they never left, so nothing is there twice.
+    client.change_rack(done.rack, "ready")
+    eventually(lambda: not list(client.unhealed()))
+    assert {vm.vm for vm in client.get_tenant("web").vms} == before
+    history = list(client.healings(tenant="shop"))
+    assert {each.vm for each in history} == {"shop/0", "shop/1"}
+    assert {each.source.rpartition("-")[0] for each in history} == {done.rack}
+    assert client.explain_decision(history[0].key).summary
+    found = client.summarise_healing()
+    assert (found.healed >= 2, found.waiting, found.machines_down, found.whole) == (True, 0, 0, True)
+    assert found.took.count == found.healed
+    assert json.loads(heal(service, "heal", "summary", "-o", "json"))["healed"] == found.healed
+    assert "shop/0" in heal(service, "heal", "history", "--tenant", "shop")
+
+
+def test_what_waits_is_healed_when_somebody_leaves(client: Client) -> None:
+    client.create_tenant("first", [VMWish(type="whole", count=3)])
+    client.create_tenant("second", [VMWish(type="whole", count=3)])
+    machine = client.get_tenant("first").vms[0].machine
+    client.change_machine(machine, MachineChange(state="down"))
+    eventually(lambda: any(vm.why for vm in client.unhealed()))
+    assert [vm.vm for vm in client.unhealed()] == [client.get_tenant("first").vms[0].vm]
+    client.scale_in("second", [client.get_tenant("second").vms[0].vm])
+    eventually(lambda: not list(client.unhealed()))
+    assert machine not in {vm.machine for vm in client.get_tenant("first").vms}
+
+
+def test_machines_that_are_drained_are_emptied_when_somebody_says_so(client: Client, service: Serving) -> None:
+    client.create_tenant("web", [VMWish(type="quarter", count=3)])
+    client.create_tenant("odd", [VMWish(type="odd")])
+    (machine,) = {vm.machine for vm in client.get_tenant("web").vms}
+    (only,) = (vm.machine for vm in client.get_tenant("odd").vms)
+    for name in (machine, only):
+        client.change_machine(name, MachineChange(state="draining"))
+    assert list(client.unhealed()) == [], "they still run"
+    found = client.heal(HealingWish(machines=(machine, only)))
+    assert {vm.vm for vm in found.healed} == {"web/0", "web/1", "web/2"}
+    assert {vm.source for vm in found.healed} == {machine}
+    assert [(vm.vm, vm.machine) for vm in found.waiting] == [("odd/0", only)]
+    assert "0/7 machines are available" in found.waiting[0].why
+    assert machine not in {vm.machine for vm in client.get_tenant("web").vms}
+    said = heal(service, "heal", "now", only)
+    assert "0 VMs run elsewhere, 1 found no machine" in said
+    assert client.heal(HealingWish()).healed == [], "nothing is down"
+
+
+def test_bad_wishes_are_refused_and_change_nothing(client: Client) -> None:
+    for wish, field in (
+        (HealingWish(machines=("c1-r00-m00", "nope")), "machines[1]"),
+        (HealingWish(racks=("nope",)), "racks[0]"),
+    ):
+        with pytest.raises(ServiceProblem) as refused:
+            client.heal(wish)
+        assert (refused.value.code, refused.value.problem.field) == ("roost.not_found", field)
+    with pytest.raises(ServiceProblem) as refused:
+        client.change_rack("nope", "down")
+    assert refused.value.code == "roost.not_found"
+    assert all(machine.state == "ready" for machine in client.machines())
+
+
+def test_a_rack_is_changed_once_however_often_it_is_asked(client: Client) -> None:
+    client.change_rack(FIRST, "draining", key="once")
+    client.change_rack(FIRST, "ready", key="twice")
+    assert client.change_rack(FIRST, "draining", key="once").machines == 3
+    assert {machine.state for machine in client.machines(rack=FIRST)} == {"ready"}
+
+
+def test_a_machine_whose_heartbeats_stop_is_down_and_its_vms_are_healed(client: Client, service: Serving) -> None:
+    client.create_tenant("web", [VMWish(type="quarter")])
+    (machine,) = (vm.machine for vm in client.get_tenant("web").vms)
+    others = [each.machine for each in client.machines() if each.machine != machine]
+    heard = client.hear([machine, *others, "nope"])
+    assert (heard.heard, list(heard.unknown)) == (7, ["nope"])
+
+    def is_healed() -> bool:
+        client.hear(others)
+        return machine not in {vm.machine for vm in client.get_tenant("web").vms}
+
+    eventually(is_healed)
+    assert client.get_machine(machine).state == "down"
+    client.hear([machine])
+    eventually(lambda: client.get_machine(machine).state == "ready")
+    text = client.metrics().decode()
+    assert "roost_healed_vms_total" in text
+    assert "roost_healing_seconds_count" in text
+
+
+def test_healing_is_asked_for_in_the_same_words_by_programs_that_wait_for_nothing(service: Serving) -> None:
+    async def ask() -> tuple[int, int]:
+        async with AsyncClient(service.url) as client:
+            found = await client.heal(HealingWish())
+            return len(found.healed), len([vm async for vm in client.unhealed()])
+
+    assert asyncio.run(ask()) == (0, 0)
+
+
+def test_a_service_that_does_not_listen_says_so_and_several_workers_cannot(tmp_path: Path) -> None:
+    (tmp_path / "zone.yaml").write_text(ZONE)
+    options = ("--zone", str(tmp_path / "zone.yaml"), "--policy", "fast", "--set", "healing.retry_seconds=0")
+    with serving(str(tmp_path / "zone.db"), *options) as service, Client(service.url) as client:
+        with pytest.raises(ServiceProblem, match=r"healing\.heartbeat_seconds"):
+            client.hear(["c1-r00-m00"])
+        client.create_tenant("web", [VMWish(type="quarter")])
+        (machine,) = (vm.machine for vm in client.get_tenant("web").vms)
+        client.change_machine(machine, MachineChange(state="down"))
+        eventually(lambda: [vm.vm for vm in client.unhealed()] == ["web/0"])
+        assert client.heal(HealingWish()).healed[0].vm == "web/0", "it heals when it is told to, not by itself"
+    arguments = ["serve", "--store", "postgresql://nowhere/x", "--workers", "2", "--set", "healing.heartbeat_seconds=5"]
+    done = subprocess.run([ROOST, *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert done.returncode != 0
+    assert "server.workers is 2" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_healing_goes_on_after_the_service_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "zone.yaml").write_text(ZONE)
+    options: tuple[Any, ...] = ("--zone", str(tmp_path / "zone.yaml"), "--policy", "fast")
+    store = str(tmp_path / "zone.db")
+    with serving(store, *options, "--set", "healing.retry_seconds=0") as service, Client(service.url) as client:
+        client.create_tenant("web", [VMWish(type="quarter", count=6)])
+        before = {vm.vm: vm.machine for vm in client.get_tenant("web").vms}
+        (rack,) = set(racks_of(client, "web"))
+        client.change_rack(rack, "down")
+        os.kill(service.process.pid, signal.SIGKILL)
+        service.process.wait()
+    with serving(store, *options) as service, Client(service.url) as client:
+        eventually(lambda: rack not in racks_of(client, "web"))
+        assert {vm.vm for vm in client.get_tenant("web").vms} == set(before)
