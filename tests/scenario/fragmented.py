@@ -38,8 +38,9 @@ def fragmented(
     fussy: float = 0.2,
     sets: bool = False,
 ) -> Ledger:
-    """Fill a zone by policy `default`, then let VMs leave at random. `fussy`: tenants that ask for something; `sets`: of
-    availability sets, besides.
+    """Fill a zone by policy `default`, then let VMs leave at random. `fussy`: tenants that ask for something.
+
+    `sets`: every fifth tenant has availability sets.
     """
     rng = random.Random(1)
     allocator = Allocator(Zone.synthetic(machines), Policy.named("default"))
@@ -48,9 +49,8 @@ def fragmented(
         number += 1
         request = _request(number, mix, rng, fussy)
         if sets and number % 5 == 0:
-            names = ("pair", "web", "")
-            vms = [replace(request.vms[0], set=names[i % 3]) for i in range(2 * len(request.vms))]
-            request = Request(request.tenant, vms, SETS)
+            members = ("pair", "web", "") * len(request.vms)
+            request = Request(request.tenant, [replace(request.vms[0], set=name) for name in members], SETS)
         refused += not allocator.allocate(request).ok
     names = sorted(allocator.vms)
     rng.shuffle(names)
