@@ -121,6 +121,9 @@ def test_a_set_that_asks_for_too_much_or_that_nobody_declared_is_invalid(http: h
     found = problem(create(http, "other", {"web": {"update_domains": 2}}, vm), "roost.invalid_request")
     assert found.field == "request.vms[0].set"
     assert "no availability set of tenant other is called 'db'; known are web" in found.detail
+    assert "asks for nothing" in problem(create(http, "none", {"db": {}}, vm), "roost.invalid_request").detail
+    found = problem(create(http, "odd", {"d b": {"fault_domains": 2}}, vm), "roost.invalid_request")
+    assert (found.field, "'d b'" in found.detail) == ("constraints.sets", True)
     scaled = http.post("/v1/tenants/four/vms", json={"vms": [{"type": "D2", "set": "new"}]})
     assert problem(scaled, "roost.invalid_request").field == "request.vms[0].set"
 

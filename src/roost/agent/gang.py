@@ -134,12 +134,12 @@ def _attempt(
     refused: tuple[int, ...],
     top: int,
 ) -> Trial:
-    before = engine.view.attempt()
     sets, part = seating.sets, seating.part_of(order[0])
     if seating is FREE:
         engine.desk.close()
     else:
         _open(engine, part, *_counting(seating, order, (), 0), refused)
+    before = engine.view.attempt()
     machines: list[int] = []
     rungs: list[int] = []
     hits = updated = 0
