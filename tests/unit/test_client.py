@@ -37,7 +37,7 @@ from roost.wire import (
 )
 
 D2 = VMWish(type="D2", count=2)
-PLACED = Placed(tenant="web", generation=7, vms=[], decision="k", evicted=[])
+PLACED = Placed(tenant="web", generation=7, vms=[], decision="k", evicted=[], short=[])
 DONE = Done(decision="k")
 
 Answer = httpx.Response | Exception
