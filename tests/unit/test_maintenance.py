@@ -119,9 +119,7 @@ def walk(desk: Desk, **more: Any) -> DomainDone:
 
 def test_a_domain_is_drained_emptied_wave_by_wave_updated_and_in_use_again() -> None:
     desk, pauses = Desk(), list[float]()
-    done = walk(
-        desk, update=lambda machine: desk.log.append(f"{machine} updated") or "", pause=9.0, sleep=pauses.append
-    )
+    done = walk(desk, update=desk.update, pause=9.0, sleep=pauses.append)
     assert desk.log == [
         "m0 draining", "m1 draining", "web/0 moved", "web/1 moved", "m0 updated", "m1 updated", "m0 ready", "m1 ready",
     ]  # fmt: skip
