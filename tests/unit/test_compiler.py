@@ -1,13 +1,20 @@
 """A kernel is found again on disk when nothing changed, and never when something did."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import numba
 import pytest
+from numba import types
 
 from roost import VM, Allocator, InvalidInput, Policy, Request, Zone
+from roost.engine import compiler
+from roost.engine.asking import addresses
 from roost.engine.compiler import compile_rules
+from roost.model.errors import InvariantBroken
 
 POLICY = """\
 name: tiny
@@ -31,6 +38,17 @@ sys.path.insert(0, ".")
 from roost import Policy, Zone
 from roost.engine.compiler import compile_rules
 print(compile_rules(Policy.load("policy.yaml").rules, Zone.synthetic(100, seed={seed})).__name__)
+"""
+# A little of both modules, which does not take long to compile.
+TOUCH = """
+import numpy as np
+from roost import VM, Policy, Zone
+from roost.engine.compiler import compile_rules
+from roost.engine.shape import Shapes
+zone, rules, journal = Zone.synthetic(100), Policy.named("fast").rules, np.zeros(5, np.int64)
+kernel = compile_rules(rules, zone)
+kernel.touch_cluster(journal, 1)
+print(journal.tolist(), kernel.cluster_detail(zone.clusters[0], Shapes(zone, rules).of(VM("A1"), 0).record, 0))
 """
 
 
@@ -69,6 +87,54 @@ def test_a_changed_policy_rule_or_helper_gets_a_new_kernel(folder: Path, file: s
 def test_a_kernel_is_loaded_once_per_process() -> None:
     rules = Policy.named("fast").rules
     assert compile_rules(rules, Zone.synthetic(100)) is compile_rules(rules, Zone.synthetic(200))
+
+
+def test_policies_share_what_asks_no_rule_whatever_traits_they_have(tmp_path: Path) -> None:
+    (tmp_path / "spread.py").write_text(
+        "from roost.engine.rule import preference\n\n"
+        "@preference(traits=('workload',))\ndef spread(machine, vm):\n    return vm.workload % 2\n"
+    )
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("liked.py:liked", "spread.py:spread"))
+    zone, own = Zone.synthetic(100), Policy.load(tmp_path / "policy.yaml").rules
+    fast, default = (compile_rules(Policy.named(name).rules, zone) for name in ("fast", "default"))
+    assert own.own_traits == ("workload",)
+    assert fast is not default
+    assert fast.assign is default.assign is compile_rules(own, zone).assign
+
+
+@pytest.mark.parametrize("part", ["BODY", "COMMON"])
+def test_a_changed_engine_gets_a_new_kernel(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules, zone = Policy.named("fast").rules, Zone.synthetic(100)
+    before = compile_rules(rules, zone)
+    edited = tmp_path / "edited.py"
+    edited.write_text(getattr(compiler, part).read_text() + "\nEDITED = True\n")
+    monkeypatch.setattr(compiler, part, edited)
+    after = compile_rules(rules, zone)
+    assert after.EDITED
+    assert after.__name__ != before.__name__
+
+
+def test_a_function_that_does_not_answer_as_asked_is_never_called() -> None:
+    kernel = ModuleType("kernel")
+    kernel.__dict__.update(
+        ASKED={"cluster_key": types.int64(types.int64)}, cluster_key=numba.njit(lambda cluster: cluster / 2)
+    )
+    with pytest.raises(InvariantBroken, match="cluster_key"):
+        addresses(kernel, ("cluster_key",))
+
+
+def test_processes_that_compile_the_same_at_once_and_one_that_can_keep_nothing_all_work(tmp_path: Path) -> None:
+    kept, nowhere = tmp_path / "kernels", tmp_path / "file"
+    nowhere.write_text("no folder")
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", TOUCH], env={**os.environ, "ROOST_CACHE_DIR": str(each)}, stdout=subprocess.PIPE
+        )
+        for each in (kept, kept, nowhere)
+    ]
+    said = [process.communicate()[0].decode() for process in started]
+    assert said == ["[1, 0, 0, 0, 1] 0\n"] * 3
+    assert {path.name.split("_")[0] for path in kept.glob("*.py")} == {"common", "kernel"}
 
 
 def test_a_score_outside_0_to_1_is_refused_by_the_name_of_its_rule(tmp_path: Path) -> None:

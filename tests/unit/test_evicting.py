@@ -15,7 +15,8 @@ from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
 from roost.rules.policy import Policy
 
 BANDS = ("gold", "silver", "bronze", "iron")
-SIZES = {"one": 1, "two": 2, "four": 4, "eight": 8}
+# As many types as the zones of `tests.property.cramped` have, to share the common part of their kernels.
+SIZES = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "eight": 8}
 PLAIN = """
 name: plain
 machines: {validators: [is_ready, has_room, respects_isolation], preferences: [eviction_cost]}

@@ -89,7 +89,7 @@ def test_cores_are_told_from_other_resources_by_name(tmp_path: Path) -> None:
 name: z
 resources: {memory: {unit: GiB, per_unit: 1024}, cores: {unit: cores, per_unit: 1000}}
 generations: {g: {memory: 1000, cores: 10}}
-vm_types: {c5: {demand: {memory: 1, cores: 5}, on: [g]}}
+vm_types: {c5: {demand: {memory: 1, cores: 5}, on: [g]}, c1: {demand: {memory: 1, cores: 1}, on: [g]}}
 clusters: [{name: c, datacenter: d, generation: g, racks: 1, machines_per_rack: 4}]
 """)
     asked = workload((0, np.inf, 5), (1, np.inf, 5))

@@ -79,6 +79,12 @@ def page(runs: list[Result]) -> str:
     return report(runs, "Three policies")
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of the words on a page, whose plots would take the longest by far."""
+    monkeypatch.setattr("roost.sim.report.plots", lambda _results: ([], []))
+
+
 def with_columns(run: Result, **columns: float) -> Result:
     """The same run, in which these columns of the timeline and the rates always had these values."""
 
@@ -150,6 +156,7 @@ def test_two_variants_with_one_seed_are_not_judged(runs: list[Result]) -> None:
     assert not re.search(r"\b(better|worse) in", text)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_takes_no_time_is_not_said_to_be_quick(runs: list[Result]) -> None:
     timeless = dict.fromkeys(("latency_mean", "latency_p99", "queueing_p99", "declined"), 0.0)
     pair = [replace(run, summary={**run.summary, **timeless}) for run in (runs[0], runs[3])]
@@ -171,12 +178,14 @@ def test_times_that_are_far_apart_keep_units_of_their_own(runs: list[Result]) ->
     assert row.figures() == ["0 ms", "0 ms"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_requests_without_an_answer_are_told(runs: list[Result]) -> None:
     behind = with_columns(runs[0], queued=1_321)
     assert "At the end 1,321 requests had no answer yet" in Page(report([behind])).text
     assert "no answer yet" not in Page(report([with_columns(runs[0], queued=1)])).text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_machines_of_different_sizes_have_no_size_in_common(runs: list[Result]) -> None:
     other = replace(runs[3], experiment={**runs[3].experiment, "fleet": {"machines": 3_000}})
     assert "on 3,000 machines (144,000 cores in all)" in Page(report([runs[0], other])).text

@@ -20,6 +20,8 @@ from roost.store.contract import Store
 from roost.wiring import open_store
 
 DAY = 86_400.0
+# As many as in `tests.scenario.test_empty_machines`, to share its kernel.
+SIZES = {"small": 1, "two": 2, "five": 5, "whole": 10}
 
 
 def zone(**clusters: int) -> Zone:
@@ -29,7 +31,7 @@ def zone(**clusters: int) -> Zone:
         resources=(Resource("cores", "cores", 1),),
         bands=("regular", "spot"),
         generations=(Generation("g", (10,)),),
-        vm_types=(VMType("small", "s", {"g": (1,)}), VMType("whole", "w", {"g": (10,)})),
+        vm_types=tuple(VMType(name, name[0], {"g": (cores,)}) for name, cores in SIZES.items()),
         groups=[
             MachineGroup(
                 datacenter="d", cluster=name, rack=f"{name}-r", generation="g", names=[f"{name}-{i}" for i in range(n)],

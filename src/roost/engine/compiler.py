@@ -1,8 +1,9 @@
 """From an ordered set of rules to one native kernel.
 
 The rules' calls, in the policy's order and with its parameters as constants, are written out as a small Python module
-above `kernel_body.py` and compiled by Numba. The module's name is a hash of everything that went into it, so a changed
-rule, parameter, zone shape or kernel gets a new module, and an unchanged one is loaded from disk in a moment.
+above `kernel_body.py` and compiled by Numba. What asks no rule is another module, of `kernel_common.py`, that kernels
+share. A module's name is a hash of everything that went into it, so a changed rule, parameter, zone shape or kernel
+gets a new one, and an unchanged one is loaded from disk in a moment.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -21,16 +23,19 @@ import numba
 import numpy as np
 
 from roost.engine import codes
+from roost.engine.asking import asked, askers
 from roost.engine.rule import Rule
 from roost.engine.ruleset import BoundRule, RuleSet, key_shifts
-from roost.engine.shape import Shape
+from roost.engine.shape import Shape, vm_row_type
 from roost.engine.tenant_row import TENANT_TYPE
+from roost.engine.view import LINK_TYPE
 from roost.model.errors import InvalidInput
 from roost.model.zone import Zone
 
-BODY = Path(__file__).with_name("kernel_body.py")
-# Whatever a kernel's meaning depends on, besides the rules and the shape of the zone.
-MEANING = [BODY, *(BODY.with_name(name) for name in ("codes.py", "compiler.py", "prefetch.py", "tenant_row.py"))]
+BODY, COMMON = (Path(__file__).with_name(name) for name in ("kernel_body.py", "kernel_common.py"))
+MARKER = "# ------"  # the generated part goes above the first of these
+# Whatever a kernel's meaning depends on, besides these, the rules and the shape of the zone.
+MEANING = [BODY.with_name(f"{name}.py") for name in ("asking", "codes", "compiler", "prefetch", "tenant_row")]
 DOMAIN_UNITS = {  # domain of a tenant rule: its code in the kernel, and where its unit's count stands
     "machine": (codes.MACHINE, "m"),
     "rack": (codes.RACK, "racks_at + machine.rack"),
@@ -38,7 +43,7 @@ DOMAIN_UNITS = {  # domain of a tenant rule: its code in the kernel, and where i
     "datacenter": (codes.DATACENTER, "datacenters_at + machine.datacenter"),
     "update_domain": (codes.UPDATE_DOMAIN, "updates_at + machine.update_domain"),
 }
-KERNELS_KEPT = 200  # on disk
+KERNELS_KEPT = 200  # on disk, and as many of what they share
 _loaded: dict[str, ModuleType] = {}
 
 
@@ -56,36 +61,64 @@ def cache_directory() -> Path:
 
 def compile_rules(rules: RuleSet, zone: Zone) -> ModuleType:
     """The kernel of these rules for zones of this shape. Compiles on first use of each function, or loads from disk."""
-    generated = _generate(rules, zone)
+    common, vm_type = _common(zone), vm_row_type(zone, rules.own_traits)
     functions = _functions(rules)
     names = [f"{f.__module__}:{f.__qualname__}" for f in functions.values()]
-    digest = hashlib.sha256(f"{numba.__version__} {names} {generated}".encode())
-    for dtype in (zone.machines.dtype, zone.racks.dtype, zone.clusters.dtype):
-        digest.update(str(dtype.descr).encode())
-    for path in sorted({*MEANING, *(p for f in functions.values() for p in _sources(f))}):
-        digest.update(path.read_bytes())
-    name = f"kernel_{digest.hexdigest()[:24]}"
+    generated = f"from {common.__name__} import *\n\n{_generate(rules, zone)}"
+    files = {BODY, *(p for f in functions.values() for p in _sources(f))}
+    name = f"kernel_{_digest(files, names, generated, vm_type.descr)}"
     if name not in _loaded:
-        _loaded[name] = _load(name, generated, functions)
+        start, marker, end = BODY.read_text().partition(MARKER)
+        compiled = {name: _jitted(function, common, vm_type) for name, function in functions.items()}
+        given = {"ASKED": asked(zone, vm_type), **compiled}
+        _loaded[name] = _load(name, start + generated + "\n\n\n" + marker + end, given)
     return _loaded[name]
 
 
-def _load(name: str, generated: str, functions: dict[str, Callable[..., Any]]) -> ModuleType:
+def _common(zone: Zone) -> ModuleType:
+    """What the kernels for zones of this shape share.
+
+    It knows VMs by the fields that all of them have; where a policy has traits of its own, rows begin with the same.
+    """
+    vm_type = vm_row_type(zone)
+    types = (zone.machines.dtype, zone.racks.dtype, zone.clusters.dtype, vm_type, LINK_TYPE, TENANT_TYPE)
+    name = f"common_{_digest({COMMON, *MEANING}, *(dtype.descr for dtype in types))}"
+    if name not in _loaded:
+        _loaded[name] = _load(name, COMMON.read_text(), askers(asked(zone, vm_type)))
+    return _loaded[name]
+
+
+def _digest(files: set[Path], *meaning: Any) -> str:
+    digest = hashlib.sha256(f"{numba.__version__} {meaning}".encode())
+    for path in sorted(files):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:24]
+
+
+@cache
+def _jitted(function: Callable[..., Any], _common: ModuleType, _vm_type: np.dtype[np.void]) -> Any:
+    """A rule's function for Numba, the same for all kernels with the same types of rows.
+
+    For others it is another one: Numba takes a row with more fields for one with fewer.
+    """
+    # With NumPy's errors a division by zero becomes a score outside 0 to 1, which is caught.
+    options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return numba.njit(**options)(function)
+
+
+def _load(name: str, text: str, given: dict[str, Any]) -> ModuleType:
+    """A module of this text, in which the given names are known."""
     path = cache_directory() / f"{name}.py"
     if not path.exists():  # never rewritten: Numba takes a newer file for a changed one
-        text = BODY.read_text()
-        marker = "# ------"
-        at = text.index(marker)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
-            file.write(text[:at] + generated + "\n\n" + text[at:])
+            file.write(text)
         Path(file.name).replace(path)
         _forget_old(path.parent)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    jit = numba.njit(error_model="numpy")  # a division by zero becomes a score outside 0 to 1, which is caught
-    module.__dict__.update({name: jit(function) for name, function in functions.items()})
+    module.__dict__.update(given)
     sys.modules[name] = module  # Numba finds a cached function's module by name
     spec.loader.exec_module(module)
     return module
@@ -125,10 +158,11 @@ def _gist(error: Exception) -> str:
 def _forget_old(folder: Path) -> None:
     """Keep the cache bounded: the oldest modules go, with what Numba compiled of them."""
     with contextlib.suppress(FileNotFoundError):  # another process may be doing the same
-        modules = sorted(folder.glob("kernel_*.py"), key=lambda path: path.stat().st_mtime)
-        for module in modules[:-KERNELS_KEPT]:
-            for path in (module, *(folder / "__pycache__").glob(f"{module.stem}.*")):
-                path.unlink(missing_ok=True)
+        for kind in ("kernel", "common"):
+            modules = sorted(folder.glob(f"{kind}_*.py"), key=lambda path: path.stat().st_mtime)
+            for module in modules[:-KERNELS_KEPT]:
+                for path in (module, *(folder / "__pycache__").glob(f"{module.stem}.*")):
+                    path.unlink(missing_ok=True)
 
 
 def _functions(rules: RuleSet) -> dict[str, Callable[..., Any]]:
@@ -177,43 +211,43 @@ def _generate(rules: RuleSet, zone: Zone) -> str:
     domains = tuple(DOMAIN_UNITS[b.rule.domain][0] for b in rules.tenant_rules) or (0,)
     lines += [f"TENANT_DOMAINS = {domains!r}", ""]
 
-    lines += ["", "@njit(cache=True)", "def cluster_failure(cluster, vm):"]
+    lines += ["", "@entry", "def cluster_failure(cluster, vm):"]
     lines += _failures("cluster_validator", rules.cluster_validators, call, "cluster")
-    lines += ["", "@njit(cache=True)", "def cluster_key(cluster, vm):"]
+    lines += ["", "@inside", "def cluster_key(cluster, vm):"]
     lines += ["    if cluster_failure(cluster, vm) >= 0:", "        return INVALID"]
     shifts = key_shifts(rules.cluster_preferences)
     steps = zip(range(len(shifts)), rules.cluster_preferences, shifts, strict=True)
     lines += _score("cluster_preference", list(steps), call, "cluster")
 
-    lines += ["", "@njit(cache=True)", "def machine_failure(machine, vm, m, columns, slots):"]
+    lines += ["", "@inside", "def machine_failure(machine, vm, m, columns, slots):"]
     lines += _failures("validator", rules.validators, call, "machine")
-    lines += ["", "@njit(cache=True)", "def recheck_failure(machine, vm):"]
+    lines += ["", "@inside", "def recheck_failure(machine, vm):"]
     lines += _failures("validator", rules.validators, call, "machine", only_rechecked=True)
     machine: list[tuple[int, BoundRule, int]] = []
     rack: list[tuple[int, BoundRule, int]] = []
     for step in zip(range(len(rules.shifts)), rules.preferences, rules.shifts, strict=True):
         (rack if step[1].rule.scope == "rack" else machine).append(step)
-    lines += ["", "@njit(cache=True)", "def machine_score(machine, vm, m, columns, slots):"]
+    lines += ["", "@inside", "def machine_score(machine, vm, m, columns, slots):"]
     lines += _score("preference", machine, call, "machine")
-    lines += ["", "@njit(cache=True)", "def rack_bits(rack, vm):", *_score("preference", rack, call, "rack")]
+    lines += ["", "@inside", "def rack_bits(rack, vm):", *_score("preference", rack, call, "rack")]
 
     for row, prefix, validators in (
         ("cluster", "cluster_validator", rules.cluster_validators),
         ("machine", "validator", rules.validators),
     ):
-        lines += ["", "@njit(cache=True)", f"def {row}_detail({row}, vm, rule):"]
+        lines += ["", "@entry", f"def {row}_detail({row}, vm, rule):"]
         for i, b in enumerate(validators):
             if b.rule.detail:
                 lines += [f"    if rule == {i}:", f"        return {prefix}{i}_detail({row}, vm)"]
         lines += ["    return 0"]
 
-    lines += ["", "@njit(cache=True)", "def column_value(j, machine, cluster, vm, m, columns, slots):"]
+    lines += ["", "@inside", "def column_value(j, machine, cluster, vm, m, columns, slots):"]
     for j, column in enumerate(columns):
         lines += [f"    if j == {j}:", f"        return {call(f'column{j}', BoundRule(column), 'machine')}"]
     lines += ["    return 0.0"]
 
     names = "m, machine, tenant, counts, racks_at, clusters_at, datacenters_at, updates_at"
-    lines += ["", "@njit(cache=True)", f"def tenant_failure({names}):"]
+    lines += ["", "@inside", f"def tenant_failure({names}):"]
     for i, b in enumerate(rules.tenant_rules):
         lines += [f"    tenant.here = counts[{DOMAIN_UNITS[b.rule.domain][1]}]"]
         constants = "".join(f", {value!r}" for value in b.constants(zone))

@@ -223,7 +223,7 @@ class RecheckBench:
             shape = arm.shapes.of(vm, recheck.numbers[tenant] if vm.isolated else 0)
         except InvalidInput as error:  # decided by other rules, or for another zone
             return str(error)
-        failure = int(arm.kernel.admit(self.rows, at, shape.row))
+        failure = int(arm.kernel.admit(self.rows, at, shape.row, shape.plain))
         if failure < 0:
             return None
         detail = int(arm.kernel.machine_detail(self.rows[at], shape.record, failure))
@@ -247,7 +247,7 @@ class RecheckBench:
             recheck = self.recheck
             arm = recheck.arms[recheck.arm_of(tenant)]
             shape = arm.shapes.of_running(vm, recheck.numbers[tenant] if vm.isolated else 0)
-            arm.kernel.dismiss(self.rows, at, shape.row)
+            arm.kernel.dismiss(self.rows, at, shape.plain)
 
     def set_condition(self, machine: str, field: str, value: int) -> None:
         """A machine's condition changed."""

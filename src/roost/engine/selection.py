@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from roost.engine.asking import ASKED, CHOOSING, addresses
 from roost.engine.codes import CLUSTER_FAULT, INVALID, SEEN
 from roost.engine.memory import zeros
 from roost.engine.pools import Pool, PoolStats
@@ -146,6 +147,9 @@ class Engine:
         )  # fmt: skip
         self._standing = (*looking, self.rng, view.placing, rules.top_clusters)
         self._looking = (*looking, rules.top_clusters)
+        # Where it finds the rules; compiled when first needed, where a rule that cannot be is caught.
+        self._choosing: NDArray[np.int64] | None = None
+        self._comparing: NDArray[np.int64] | None = None
 
     def assign(self, shape: Shape, top: int = 1) -> Assignment:
         """Choose a machine for one VM of the tenant at the desk and put it there.
@@ -171,9 +175,12 @@ class Engine:
             self.rankings.stats.hits += 1
         evaluation.uses += 1
         view.placing_shape = shape
+        if self._choosing is None:
+            self._choosing = addresses(self.kernel, CHOOSING)
         machine, updated, fault, tied, clusters = self._assign(
-            *self._standing, desk.homes, desk.constrained, shape.row, *evaluation.arrays, evaluation.ranking, top
-        )
+            self._choosing, *self._standing, desk.homes, desk.constrained, shape.plain, *evaluation.arrays,
+            evaluation.ranking, top,
+        )  # fmt: skip
         if fault:
             raise self._forget(shape, fault)
         stats = pool.stats
@@ -201,9 +208,12 @@ class Engine:
             self._find_columns(evaluation)
         if evaluation.ranked_for is not shape:
             evaluation.ranked_for, evaluation.ranking = shape, self.ranking(shape)
+        if self._comparing is None:
+            self._comparing = addresses(self.kernel, ASKED)
         found = self._look(
-            *self._looking, self.desk.constrained, shape.row, *evaluation.arrays, evaluation.ranking, held, other
-        )
+            self._comparing, *self._looking, self.desk.constrained, shape.plain, *evaluation.arrays,
+            evaluation.ranking, held, other,
+        )  # fmt: skip
         if found[0]:
             raise self._forget(shape, found[0])
         return Look._make(found[1:])

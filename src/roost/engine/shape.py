@@ -25,6 +25,7 @@ class Shape:
 
     row: NDArray[np.void]  # a single row
     record: np.void  # the same, by itself
+    plain: NDArray[np.void]  # the row without the user's own traits: what kernels of all policies know
     traits: dict[str, int]
     machine_key: tuple[int, ...]  # the trait values that machine rules depend on: names its evaluation
     cluster_key: tuple[int, ...]  # the same for cluster rules: names its ranking
@@ -55,7 +56,7 @@ class Shapes:
 
     def __init__(self, zone: Zone, rules: RuleSet) -> None:
         self.zone, self.rules = zone, rules
-        self._type = vm_row_type(zone, rules.own_traits)
+        self._type, self._plain = vm_row_type(zone, rules.own_traits), vm_row_type(zone)
         self._known: dict[tuple[Any, ...], Shape] = {}
         self._running: dict[tuple[Any, ...], Shape] = {}  # of VMs that other rules have placed
 
@@ -133,7 +134,8 @@ class Shapes:
         cluster_key = tuple(traits[t] for t in self.rules.cluster_traits)
         machine_key = tuple(traits[t] for t in self.rules.machine_traits)
         lots = tuple(traits[t] for t in self.rules.cluster_traits if t != "purpose")  # a tenant grows where it began
-        return Shape(row, row[0], traits, machine_key, cluster_key, lots)
+        plain = np.frombuffer(row.data, self._plain, count=1)
+        return Shape(row, row[0], plain, traits, machine_key, cluster_key, lots)
 
 
 def _find(name: str, known: tuple[str, ...], where: str, kind: str) -> int:

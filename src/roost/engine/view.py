@@ -62,13 +62,13 @@ class View:
     def place(self, machine: int, shape: Shape) -> None:
         """Put a VM of this shape on a machine."""
         before = int(self.journal[0])
-        self.kernel.place(*self.rows, machine, shape.row, 1)
+        self.kernel.place(*self.rows, machine, shape.plain, 1)
         self._note(before, ("remove", machine, shape))
 
     def remove(self, machine: int, shape: Shape) -> None:
         """Take a VM of this shape off a machine."""
         before = int(self.journal[0])
-        self.kernel.place(*self.rows, machine, shape.row, -1)
+        self.kernel.place(*self.rows, machine, shape.plain, -1)
         self._note(before, ("place", machine, shape))
 
     def set_state(self, machine: int, state: MachineState) -> None:
@@ -97,7 +97,7 @@ class View:
 
     def suppose(self, machine: int, shape: Shape, sign: int) -> None:
         """Put a VM on a machine (1) or take it off (-1), only to look: whoever does undoes it, and none is noted."""
-        self.kernel.place(*self.rows, machine, shape.row, sign)
+        self.kernel.place(*self.rows, machine, shape.plain, sign)
 
     def _change(self, what: str, row: int, value: Any) -> None:
         before = int(self.journal[0])
@@ -107,7 +107,7 @@ class View:
         """Make a change; returns the one that undoes it."""
         if what in ("place", "remove"):
             sign = 1 if what == "place" else -1
-            self.kernel.place(*self.rows, row, value.row, sign)
+            self.kernel.place(*self.rows, row, value.plain, sign)
             return "remove" if what == "place" else "place", row, value
         if what in OF_CLUSTERS:
             was = self.clusters[what][row].copy()
