@@ -84,7 +84,7 @@ def test_the_vms_of_a_rack_that_fails_run_elsewhere_under_their_names(client: Cl
     assert "too few fault domains" in waiting[0].why
     assert waiting[0].machine.startswith(done.rack)
     assert client.explain_decision(waiting[0].decision).summary.startswith("0/")
-    assert "too few fault domains" in heal(service, "heal")
+    assert "too few fault domains" in heal(service, "heal", "-o", "json")
     # The rack comes back: they never left, so nothing is there twice.
     client.change_rack(done.rack, "ready")
     eventually(lambda: not list(client.unhealed()))
