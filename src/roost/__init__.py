@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from roost.client.async_client import AsyncClient
     from roost.client.client import Client
     from roost.engine.explain import Explanation, WhyNot
+    from roost.model.availability import AvailabilitySet
     from roost.model.errors import InvalidInput, RoostError, UnknownName
     from roost.model.request import VM, Constraints, Placement, Request
     from roost.model.zone import Zone
@@ -24,6 +25,7 @@ __all__ = [
     "VM",
     "Allocator",
     "AsyncClient",
+    "AvailabilitySet",
     "Client",
     "Constraints",
     "Decision",
@@ -45,6 +47,7 @@ _HOMES = {
     "Client": "roost.client.client",
     "Explanation": "roost.engine.explain",
     "WhyNot": "roost.engine.explain",
+    "AvailabilitySet": "roost.model.availability",
     "InvalidInput": "roost.model.errors",
     "RoostError": "roost.model.errors",
     "UnknownName": "roost.model.errors",

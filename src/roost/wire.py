@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from roost.model.availability import Short
 from roost.model.request import UNCONSTRAINED, Constraints
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -61,6 +62,7 @@ class VMWish(Asked, frozen=True):
     generation: Word = ""
     traits: Mapping[Word, Annotated[int, Meta(ge=-(2**53), le=2**53)]] = {}
     requeue: bool = False  # placed again under its name, as soon as there is room, after it had to give way
+    set: Word = ""  # the availability set of its tenant that it is in
 
 
 Wishes = Annotated[tuple[VMWish, ...], Meta(min_length=1, max_length=10_000)]
@@ -139,6 +141,7 @@ class Placed(Wire, frozen=True):
     dry_run: bool = False  # nothing was done
     evictions: int = 0  # VMs of lower priority that gave way
     evicted: Sequence[EvictedVM] = ()  # those of them that you may see
+    short: Sequence[Short] = ()  # what best effort could not reach
 
 
 class Done(Wire, frozen=True):
@@ -174,6 +177,7 @@ class VMView(Wire, frozen=True):
     type: str
     machine: str
     priority: str = ""
+    set: str = ""  # its availability set
 
 
 class TenantView(Wire, frozen=True):
@@ -510,6 +514,8 @@ class ExplanationView(Wire, frozen=True):
     remedies: Sequence[RemedyView]
     evictions: int = 0  # VMs of lower priority that give way on the machine
     victims: Sequence[str] = ()  # those of them that you may see
+    set: str = ""  # the VM's availability set
+    waived: Sequence[str] = ()  # what it was not held to, by best effort, as no machine would have done
 
 
 class WhyNotView(Wire, frozen=True):
@@ -543,6 +549,7 @@ class DecisionView(Wire, frozen=True):
     purpose: str  # of a request to place: new, scale_out or healing
     evictions: int = 0  # VMs of lower priority that gave way
     evicted: Sequence[EvictedVM] = ()  # those of them that you may see
+    short: Sequence[Short] = ()  # what best effort could not reach
 
 
 class DecisionPage(Wire, frozen=True):
@@ -820,10 +827,11 @@ class HealingSummary(Wire, frozen=True):
 
 
 class HealingWish(Asked, frozen=True):
-    """Machines whose VMs are to be placed again; neither: all that are down."""
+    """VMs that are to be placed again, by machine, rack or name; none: all of those on machines that are down."""
 
     machines: Names = ()
     racks: Names = ()
+    vms: Names = ()
 
 
 class HealingResult(Wire, frozen=True):

@@ -113,7 +113,7 @@ class Zone:
         tenant, machines = proposal.tenant, {each.machine for each in proposal.placed}
         if self.constraints.get(tenant, proposal.constraints) != proposal.constraints:
             problems.add("tenant")
-        if proposal.stamp != self.stamps.get(tenant, 0) and (versions is not None or proposal.constraints.named):
+        if proposal.stamp != self.stamps.get(tenant, 0) and (versions is not None or proposal.constraints.on_places):
             problems.add("tenant")
         if machines - self.machines.keys():
             problems.add("machine")

@@ -13,10 +13,11 @@ import psycopg
 import pytest
 
 from roost.engine.recheck import Recheck as EngineRecheck
+from roost.model.availability import AvailabilitySet, Short
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput, InvariantBroken, StoreUnavailable
 from roost.model.inventory import zone_of
-from roost.model.request import VM
+from roost.model.request import VM, Constraints
 from roost.rules.policy import Policy
 from roost.store import sqlite
 from roost.store.contract import (
@@ -378,6 +379,20 @@ def test_a_tenant_with_constraints_must_be_as_it_was(store: Store, recheck: Rech
     assert names(store.commit([place("k3", "t", {"c": "m2"}, constraints=PAIRS, stamp=second)], recheck)) == [
         "committed"
     ]
+
+
+def test_a_tenant_with_availability_sets_must_be_as_it_was(store: Store, recheck: Recheck) -> None:
+    spread = Constraints(sets={"db": AvailabilitySet(fault_domains=2, best_effort=True)})
+    store.commit([place("k1", "t", {"a": "m1"}, VM("small", set="db"), constraints=spread)], recheck)
+    first = stamp_of(store, "t")
+    store.commit([place("k2", "t", {"b": "m2"}, VM("small", set="db"), constraints=spread, stamp=first)], recheck)
+    with unchanged(store):
+        late = place("k3", "t", {"c": "m1"}, VM("small", set="db"), constraints=spread, stamp=first)
+        assert names(store.commit([late], recheck)) == ["tenant"]
+    known = store.tenant("t")
+    assert known is not None
+    assert known.constraints == spread
+    assert {row.spec.set for _, row in store.vms()} == {"db"}
 
 
 def test_a_tenant_without_constraints_may_have_changed(store: Store, recheck: Recheck) -> None:
@@ -835,7 +850,19 @@ def test_what_an_agent_saw_is_kept(store: Store, recheck: Recheck) -> None:
         adopted=(row,),
         placed=(("t", placed({"a": "m1"}, VM("small", isolated=True, requires=("fast",), traits={"x": -3}))),),
     )
-    record = Record(agent="a", round=7, position=1, at=1.5, policy="p@1", homes=("m1",), found=("m1",), refused=(2,))
+    record = Record(
+        agent="a",
+        round=7,
+        position=1,
+        at=1.5,
+        policy="p@1",
+        homes=("m1",),
+        set_homes={"db": ("m2", "m1")},
+        found=("m1",),
+        refused=(2,),
+        rungs=(0, 2),
+        short=(Short(set="db", vms=1, fault_domains=2, wanted_fault_domains=3),),
+    )
     store.commit([place("k", "t", {"a": "m1"}, record=record)], recheck, round_=seen)
     assert store.round("a", 7) == seen
     assert store.round("a", 8) is None

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from roost.engine.recheck import Recheck
+from roost.model.availability import AvailabilitySet
 from roost.model.change import Entry, Placed
 from roost.model.inventory import MachineSpec
 from roost.model.request import HOLD, UNCONSTRAINED, VM, Constraints, hold_of
@@ -61,6 +62,7 @@ from tests.property.effort import examples
 
 CLUSTERS = (("c1", "old"), ("c2", "new"), ("c3", "old"), ("c3", "new"))  # the last may be of either generation
 TOGETHER = Constraints(evict_together=True)
+SETS = Constraints(sets={"db": AvailabilitySet(fault_domains=2)})
 LASTING = 4  # machines that nobody removes, so that there is a zone at all times
 KINDS_OF_VM = (
     SMALL,
@@ -358,14 +360,14 @@ to_place = st.builds(
     ToPlace,
     tenant=st.integers(0, 4),
     vms=st.lists(st.tuples(st.sampled_from(KINDS_OF_VM), any_index), min_size=1, max_size=3),
-    constraints=st.sampled_from((UNCONSTRAINED, UNCONSTRAINED, PAIRS, TOGETHER)),
+    constraints=st.sampled_from((UNCONSTRAINED, UNCONSTRAINED, PAIRS, TOGETHER, SETS)),
     name=st.integers(0, 23),
 )
 to_evict = st.builds(
     ToEvict,
     tenant=st.integers(0, 4),
     vms=st.lists(st.tuples(st.sampled_from(KINDS_OF_VM), any_index), min_size=1, max_size=3),
-    constraints=st.sampled_from((UNCONSTRAINED, UNCONSTRAINED, PAIRS, TOGETHER)),
+    constraints=st.sampled_from((UNCONSTRAINED, UNCONSTRAINED, PAIRS, TOGETHER, SETS)),
     name=st.integers(0, 23),
     how=st.sampled_from(("who must",) * 5 + ("too few", "too many", "any", "together", "together")),
     which=any_index,

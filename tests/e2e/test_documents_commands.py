@@ -43,13 +43,17 @@ PAGES = (
     "docs/simulate.md",
     "docs/what-if.md",
     "docs/experiments/README.md",
+    "docs/how-to/availability-sets.md",
+    "docs/how-to/heal.md",
     "docs/how-to/keep-room.md",
+    "docs/how-to/maintain.md",
     "docs/how-to/run-spot-vms.md",
     "docs/how-to/run-workers.md",
 )
 NOT_RUN = {
     "README.md": ["it takes a minute, and tests of its own run it", "it is a file of Roost", "it installs"],
     "docs/operate.md": ["needs root", "needs systemd"],
+    "docs/how-to/heal.md": ["another service"],
     "docs/policies.md": ["it takes half a minute"],
     "docs/simulate.md": ["it takes a minute"],
 }

@@ -84,7 +84,7 @@ def test_the_vms_of_a_rack_that_fails_run_elsewhere_under_their_names(client: Cl
     assert "too few fault domains" in waiting[0].why
     assert waiting[0].machine.startswith(done.rack)
     assert client.explain_decision(waiting[0].decision).summary.startswith("0/")
-    assert "too few fault domains" in heal(service, "heal")
+    assert "too few fault domains" in heal(service, "heal", "-o", "json")
     # The rack comes back: they never left, so nothing is there twice.
     client.change_rack(done.rack, "ready")
     eventually(lambda: not list(client.unhealed()))
@@ -120,8 +120,10 @@ def test_machines_that_are_drained_are_emptied_when_somebody_says_so(client: Cli
     for name in (machine, only):
         client.change_machine(name, MachineChange(state="draining"))
     assert list(client.unhealed()) == [], "they still run"
+    assert [vm.vm for vm in client.heal(HealingWish(vms=("web/1",))).healed] == ["web/1"]
+    client.heal(HealingWish(vms=("web/1",)))
     found = client.heal(HealingWish(machines=(machine, only)))
-    assert {vm.vm for vm in found.healed} == {"web/0", "web/1", "web/2"}
+    assert {vm.vm for vm in found.healed} == {"web/0", "web/2"}
     assert {vm.source for vm in found.healed} == {machine}
     assert [(vm.vm, vm.machine) for vm in found.waiting] == [("odd/0", only)]
     assert "0/7 machines are available" in found.waiting[0].why
@@ -135,6 +137,7 @@ def test_bad_wishes_are_refused_and_change_nothing(client: Client) -> None:
     for wish, field in (
         (HealingWish(machines=("c1-r00-m00", "nope")), "machines[1]"),
         (HealingWish(racks=("nope",)), "racks[0]"),
+        (HealingWish(vms=("nope/0",)), "vms[0]"),
     ):
         with pytest.raises(ServiceProblem) as refused:
             client.heal(wish)
@@ -204,7 +207,7 @@ def test_healing_goes_on_after_the_service_was_killed(tmp_path: Path) -> None:
     options: tuple[Any, ...] = ("--zone", str(tmp_path / "zone.yaml"), "--policy", "fast")
     store = str(tmp_path / "zone.db")
     with serving(store, *options, "--set", "healing.retry_seconds=0") as service, Client(service.url) as client:
-        client.create_tenant("web", [VMWish(type="quarter", count=6)])
+        client.create_tenant("web", [VMWish(type="quarter", count=6)], Constraints(colocate="rack"))
         before = {vm.vm: vm.machine for vm in client.get_tenant("web").vms}
         (rack,) = set(racks_of(client, "web"))
         client.change_rack(rack, "down")

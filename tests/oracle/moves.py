@@ -11,6 +11,7 @@ from roost.model.inventory import MachineSpec
 from roost.model.request import VM, Constraints
 from roost.store.ledger import Ledger
 from roost.whatif.plan import Move, Plan
+from tests.oracle.plain import ladder
 
 READY, MOST_VMS = 0, 64  # of policy `default`
 
@@ -45,7 +46,7 @@ class Books:
     def make(self, move: Move) -> Iterator[str]:
         """Make a move; yields what is wrong with it."""
         tenant, vm = self.vms[move.vm]
-        before = broken(self.wishes[tenant], self._homes(tenant))
+        before = self._broken(tenant)
         if self.where[move.vm] != move.source or move.source == move.target:
             yield f"{move.vm} is on {self.where[move.vm]}, not on {move.source}"
         if (tenant, vm.type) != (move.tenant, move.type):
@@ -56,11 +57,16 @@ class Books:
         yield from self._overfull(move.target)
         self.on[move.source].remove(move.vm)
         self.where[move.vm] = move.target
-        if worse := broken(self.wishes[tenant], self._homes(tenant)) - before:
+        if worse := self._broken(tenant) - before:
             yield f"{tenant} loses {worse}"
 
-    def _homes(self, tenant: str) -> list[MachineSpec]:
-        return [self.specs[self.where[name]] for name in self.of[tenant]]
+    def _broken(self, tenant: str) -> set[tuple[str, str]]:
+        """What is not kept to, of each availability set of a tenant and of its VMs in none."""
+        homes: dict[str, list[MachineSpec]] = {}
+        for name in self.of[tenant]:
+            homes.setdefault(self.vms[name][1].set, []).append(self.specs[self.where[name]])
+        wish = self.wishes[tenant]
+        return {(of_set, what) for of_set, there in homes.items() for what in broken(ladder(wish, of_set)[0], there)}
 
     def _overfull(self, machine: str) -> Iterator[str]:
         """What is wrong on a machine."""

@@ -32,6 +32,29 @@ FREE = Constraints()
 Key = tuple[int, ...]
 
 
+def ladder(constraints: Constraints, of_set: str) -> list[Constraints]:
+    """What a VM may be held to, strictest first: all of its terms and, as best effort, ever less of them."""
+    best_effort = constraints.best_effort
+    terms: dict[str, Any] = dict(constraints.named)
+    if of_set:
+        wanted, best_effort, terms = constraints.sets[of_set], constraints.sets[of_set].best_effort, {}
+        if wanted.fault_domains:
+            terms |= {"min_fault_domains": wanted.fault_domains, "fault_domain_skew": 1}
+        if wanted.update_domains:
+            terms |= {"min_update_domains": wanted.update_domains, "update_domain_skew": 1}
+    found = [terms]
+    for given_up in [
+        {"min_update_domains"},
+        {"min_fault_domains"},
+        {"min_update_domains", "min_fault_domains"},
+        {*terms},
+    ]:
+        less = {name: value for name, value in terms.items() if name not in given_up}
+        if best_effort and less not in found:
+            found.append(less)
+    return [Constraints(**each) for each in found]
+
+
 @dataclass(frozen=True, slots=True)
 class Resident:
     """A VM on a machine."""
@@ -43,7 +66,10 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One VM to place. `refused` are the units (of the colocation domain) that were tried and are too small."""
+    """One VM to place. `refused` are the units (of the colocation domain) that were tried and are too small.
+
+    Only the tenant's VMs in the same availability set count, or those in none.
+    """
 
     vm: VM
     tenant: str
@@ -60,6 +86,7 @@ class Answer:
     rules: RuleSet
     rows: Rows
     vm: SimpleNamespace
+    of_set: str
     cluster_failures: tuple[BoundRule | None, ...]  # by cluster: the first rule that says no
     failures: tuple[BoundRule | None, ...]  # by machine, its cluster's included
     scores: Mapping[int, tuple[float, ...]]  # by valid machine: what each preference says
@@ -137,9 +164,9 @@ class PlainAllocator:
         """Note that a VM is gone."""
         del self.residents[name]
 
-    def homes(self, tenant: str) -> list[int]:
-        """The machine of each of a tenant's VMs."""
-        return [r.machine for r in self.residents.values() if r.tenant == tenant]
+    def homes(self, tenant: str, of_set: str = "") -> list[int]:
+        """The machine of each of a tenant's VMs in an availability set, or in none."""
+        return [r.machine for r in self.residents.values() if (r.tenant, r.vm.set) == (tenant, of_set)]
 
     def _number(self, tenant: str) -> int:
         return self.numbers.setdefault(tenant, len(self.numbers) + 1)
@@ -275,6 +302,7 @@ class PlainAllocator:
             rules=rules,
             rows=rows,
             vm=vm,
+            of_set=wish.vm.set,
             cluster_failures=cluster_failures,
             failures=failures,
             scores=scores,
@@ -350,7 +378,7 @@ class PlainAllocator:
         return self._known_constants[key]
 
     def _tenant(self, wish: Wish, rows: Rows) -> SimpleNamespace:
-        homes = [rows.machines[m] for m in self.homes(wish.tenant)]
+        homes = [rows.machines[m] for m in self.homes(wish.tenant, wish.vm.set)]
         row: dict[str, int] = {name: getattr(wish.constraints, name) for name in ON_PLACES}
         row["colocate"] = COLOCATE[wish.constraints.colocate]
         row |= {"placed": len(homes), "remaining": wish.remaining}
@@ -363,7 +391,7 @@ class PlainAllocator:
     def _tenant_failure(
         self, tenant: SimpleNamespace, machine: SimpleNamespace, m: int, wish: Wish, rows: Rows
     ) -> BoundRule | None:
-        homes = self.homes(wish.tenant)
+        homes = self.homes(wish.tenant, wish.vm.set)
         for bound in self.rules.tenant_rules:
             unit = UNIT_FIELD.get(bound.rule.domain)
             if unit is None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from types import SimpleNamespace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ import msgspec
 from roost.agent.allocator import Allocator
 from roost.engine.explain import CANDIDATES, Explanation, WhyNot
 from roost.engine.ruleset import BoundRule
-from roost.model.request import ON_PLACES, Constraints, Request
+from roost.model.request import Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import Thresholds
 from tests.oracle.plain import Answer, Key
@@ -48,11 +47,14 @@ def funnel(answer: Answer) -> Funnel:
 def reasons(world: World, answer: Answer) -> Counter[tuple[str, str]]:
     """How many machines each rule refuses first, and the words for it."""
     refused = ((m, bound) for m, bound in enumerate(answer.failures) if bound is not None)
-    return Counter((bound.rule.name, reason(world, bound, answer.rows.machines[m], answer.vm)) for m, bound in refused)
+    return Counter((bound.rule.name, reason(world, bound, answer, m)) for m, bound in refused)
 
 
-def reason(world: World, bound: BoundRule, machine: SimpleNamespace, vm: SimpleNamespace) -> str:
+def reason(world: World, bound: BoundRule, answer: Answer, m: int) -> str:
     """What people are told when a rule refuses a machine."""
+    machine, vm = answer.rows.machines[m], answer.vm
+    if answer.of_set and bound.rule.kind == "tenant":
+        return f"{bound.rule.reason} for set {answer.of_set}"
     if bound.rule.detail is None:
         return bound.rule.reason
     detail = bound.rule.detail(machine, vm)
@@ -107,7 +109,7 @@ def check_why_not(world: World, found: WhyNot, answer: Answer, chosen: int | Non
         assert (found.verdict, found.rule) == ("chosen", None)
     elif failure is not None:
         assert (found.verdict, found.rule) == ("refused", failure.rule.name)
-        assert found.reason == reason(world, failure, answer.rows.machines[machine], answer.vm)
+        assert found.reason == reason(world, failure, answer, machine)
     elif cluster not in answer.chosen:
         last = answer.cluster_keys[answer.chosen[-1]]
         by = first_difference(rules.cluster_preferences, last, answer.cluster_keys[cluster])
@@ -135,12 +137,34 @@ def apply(remedy: Any, allocator: Allocator, request: Request) -> Request:
         return msgspec.structs.replace(
             request, vms=tuple(msgspec.structs.replace(vm, **{pin: ""}) for vm in request.vms)
         )
-    (name,) = (n for n in ON_PLACES if f"drop the constraint {n} = " in remedy.text)
-    if tenant := allocator.tenants.get(request.tenant):
-        tenant.constraints = without(tenant.constraints, name)
+    tenant = allocator.tenants.get(request.tenant)
+    constraints = tenant.constraints if tenant else request.constraints
+    assert constraints is not None
+    options = dict(option for of_set in ("", *constraints.sets) for option in lesser(constraints, of_set))
+    rest = options[remedy.text]
+    if tenant:
+        tenant.constraints = rest
         return request
-    assert request.constraints is not None
-    return msgspec.structs.replace(request, constraints=without(request.constraints, name))
+    return msgspec.structs.replace(request, constraints=rest)
+
+
+def lesser(constraints: Constraints, of_set: str) -> Iterator[tuple[str, Constraints]]:
+    """The ways in which a tenant can ask for less of VMs in a set, or in none, in words."""
+    if not of_set:
+        if not constraints.best_effort:
+            for name, value in constraints.named.items():
+                yield f"drop the constraint {name} = {value}", without(constraints, name)
+        return
+    wanted = constraints.sets[of_set]
+    if wanted.best_effort:
+        return
+    options = {f"let set {of_set} do its best (best_effort)": msgspec.structs.replace(wanted, best_effort=True)}
+    if wanted.fault_domains and wanted.update_domains:
+        for name in ("fault_domains", "update_domains"):
+            text = f"drop {name} = {getattr(wanted, name)} of set {of_set}"
+            options[text] = msgspec.structs.replace(wanted, **{name: 0})
+    for text, less in options.items():
+        yield text, msgspec.structs.replace(constraints, sets={**constraints.sets, of_set: less})
 
 
 def without(constraints: Constraints, name: str) -> Constraints:

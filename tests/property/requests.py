@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
-from roost.model.request import VM, Constraints
+from roost.model.availability import AvailabilitySet
+from roost.model.request import ON_PLACES, VM, Constraints
 from roost.model.thresholds import Thresholds
 from roost.model.zone import Zone
 from tests.property.zones import ClusterPlan, Shape
@@ -70,15 +72,39 @@ def gangs(draw: st.DrawFn, one: st.SearchStrategy[VM], most: int = 6) -> tuple[V
 @st.composite
 def constraints(draw: st.DrawFn, fewest: int = 0) -> Constraints | None:
     """None, or any that make sense together."""
-    fields = st.sampled_from(Constraints.__struct_fields__)
+    fields = st.sampled_from((*ON_PLACES, "evict_together", "best_effort", "sets"))
     names = draw(st.lists(fields, min_size=fewest, max_size=3, unique=True))
-    kinds = {"colocate": st.sampled_from(("rack", "cluster", "datacenter")), "evict_together": st.just(True)}
+    kinds: dict[str, st.SearchStrategy[Any]] = {
+        "colocate": st.sampled_from(("rack", "cluster", "datacenter")),
+        "evict_together": st.just(True),
+        "best_effort": st.just(True),
+        "sets": st.dictionaries(st.sampled_from(("db", "web")), availability_sets, min_size=1),
+    }
     values: dict[str, Any] = {name: draw(kinds.get(name, st.integers(1, 3))) for name in names}
     if values.get("colocate") == "rack":
         values.pop("min_fault_domains", None)
     if "max_fault_domains" in values and "min_fault_domains" in values:
         values["max_fault_domains"] = max(values["max_fault_domains"], values["min_fault_domains"])
+    if not values.keys() & set(ON_PLACES):
+        values.pop("best_effort", None)
     return Constraints(**values) if values else None
+
+
+domains = st.integers(0, 3)
+availability_sets = (
+    st.tuples(domains, domains, st.booleans())
+    .filter(lambda wanted: wanted[0] or wanted[1])
+    .map(lambda wanted: AvailabilitySet(fault_domains=wanted[0], update_domains=wanted[1], best_effort=wanted[2]))
+)
+
+
+@st.composite
+def members(draw: st.DrawFn, gang: tuple[VM, ...], wanted: Constraints | None) -> tuple[VM, ...]:
+    """The same VMs, in availability sets of their tenant or in none."""
+    if wanted is None or not wanted.sets:
+        return gang
+    names = st.sampled_from(("", *wanted.sets, *wanted.sets))
+    return tuple(msgspec.structs.replace(vm, set=draw(names)) for vm in gang)
 
 
 def thresholds(machines: int) -> st.SearchStrategy[Thresholds]:

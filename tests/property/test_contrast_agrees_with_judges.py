@@ -44,7 +44,7 @@ class Judge:
         for i, machine in zip(trial.order[:at], trial.machines, strict=False):
             self.view.place(machine, trial.shapes[i])
         desk = TenantDesk(self.view)
-        homes = (*trial.homes, *trial.machines[:at])
+        homes = (*trial.seating.parts[""].homes, *trial.machines[:at])
         desk.open(decision.constraints, homes, len(trial.order) - at)
         if not homes:
             desk.refuse(trial.refused)

@@ -17,9 +17,9 @@ from roost.engine.selection import CacheLimits
 from roost.model.request import VM, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import Purpose
-from tests.oracle.plain import Wish
+from tests.oracle.plain import Wish, ladder
 from tests.property.effort import examples
-from tests.property.requests import constraints, gangs, layouts, often, rarely, thresholds, vms
+from tests.property.requests import constraints, gangs, layouts, members, often, rarely, thresholds, vms
 from tests.property.world import SMALL, World
 from tests.property.zones import COLUMNS, MIDDLE, SINGLE, STANDARD, TINY, Shape, build, policy
 
@@ -60,7 +60,7 @@ class History(RuleBasedStateMachine):
     @rule(data=st.data(), wanted=constraints(fewest=1))
     def allocate_gang(self, data: st.DataObject, wanted: Any) -> None:
         """A new tenant wants VMs under constraints."""
-        gang = data.draw(gangs(self.one))
+        gang = data.draw(members(data.draw(gangs(self.one)), wanted))
         self.world.allocate(Request(self.new_tenant(), gang, wanted))
 
     @precondition(lambda self: self.world.allocator.tenants)
@@ -68,8 +68,9 @@ class History(RuleBasedStateMachine):
     def scale_out(self, data: st.DataObject, which: int) -> None:
         """A tenant wants more."""
         names = sorted(self.world.allocator.tenants)
-        gang = data.draw(gangs(self.one, most=3))
-        self.world.allocate(Request(names[which % len(names)], gang))
+        name = names[which % len(names)]
+        gang = data.draw(members(data.draw(gangs(self.one, most=3)), self.world.allocator.tenants[name].constraints))
+        self.world.allocate(Request(name, gang))
 
     @precondition(lambda self: self.world.allocator.tenants)
     @rule(data=st.data(), which=any_index)
@@ -126,11 +127,9 @@ class History(RuleBasedStateMachine):
         allocator = self.world.allocator
         names = sorted(allocator.tenants)
         tenant = names[which % len(names)] if names and which % 2 else "somebody"
-        request = Request(
-            tenant,
-            data.draw(gangs(self.one, most=3)),
-            None if tenant in allocator.tenants else wanted,
-        )
+        known = allocator.tenants.get(tenant)
+        gang = data.draw(members(data.draw(gangs(self.one, most=3)), known.constraints if known else wanted))
+        request = Request(tenant, gang, None if known else wanted)
         before = (allocator.view.revision, allocator.engine.rng.tolist(), allocator.engine.evaluations.keys())
         str(allocator.explain(request))
         str(allocator.why_not(request, self.world.zone.machine_names[which % len(self.world.zone.machine_names)]))
@@ -146,7 +145,9 @@ class History(RuleBasedStateMachine):
         if tenants and which % 2:
             name = sorted(tenants)[which % len(tenants)]
             purpose = Purpose(which % len(Purpose))
-            wish = Wish(vm, name, tenants[name].constraints, 1 + which % 3, purpose=purpose)
+            (vm,) = data.draw(members((vm,), tenants[name].constraints))
+            held_to = ladder(tenants[name].constraints, vm.set)[0]
+            wish = Wish(vm, name, held_to, 1 + which % 3, purpose=purpose)
         self.world.draw_top(wish, top)
 
     @precondition(lambda self: len(self.policies) > 1)
@@ -212,7 +213,8 @@ def test_a_tenant_that_grows_and_shrinks_is_kept_to_its_constraints(
         if which % 3 == 0 and world.allocator.vms:
             world.release(sorted(world.allocator.vms)[which % len(world.allocator.vms)])
         else:
-            world.allocate(Request("t", (small,) * (1 + which % 4), None if world.allocator.tenants else wanted))
+            gang = data.draw(members((small,) * (1 + which % 4), wanted))
+            world.allocate(Request("t", gang, None if world.allocator.tenants else wanted))
         world.check()
 
 

@@ -18,10 +18,10 @@ from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import Thresholds
-from tests.oracle.plain import PlainAllocator, Wish
+from tests.oracle.plain import PlainAllocator, Wish, ladder
 from tests.property.effort import examples
-from tests.property.explained import apply, check_explanation, check_why_not, without
-from tests.property.requests import constraints, gangs, layouts, rarely, thresholds, vms
+from tests.property.explained import apply, check_explanation, check_why_not, lesser
+from tests.property.requests import constraints, gangs, layouts, members, rarely, thresholds, vms
 from tests.property.world import Checked, World
 from tests.property.zones import COLUMNS, MIDDLE, STANDARD, TINY, Shape, build, policy
 
@@ -76,8 +76,9 @@ def any_request(data: st.DataObject, world: World, shape: Shape, tenant: str) ->
     gang = data.draw(gangs(vms(shape, world.zone, bool(own)), most=4))
     known = data.draw(st.sampled_from(("", "", *sorted(world.allocator.tenants))))
     if known:
-        return Request(known, gang)
-    return Request(tenant, gang, data.draw(constraints()))
+        return Request(known, data.draw(members(gang, world.allocator.tenants[known].constraints)))
+    wanted = data.draw(constraints())
+    return Request(tenant, data.draw(members(gang, wanted)), wanted)
 
 
 def without_remedies(explanation: Explanation) -> Explanation:
@@ -179,8 +180,7 @@ def check_failure(world: World, request: Request, checked: Checked) -> None:
     """The one word for a refusal is true of it."""
     found, (vm, at) = checked.decision.explanation, explained_vm(checked)
     with lifted(world, request, checked):
-        trial = checked.decision.trial
-        wish = Wish(request.vms[vm], request.tenant, checked.decision.constraints, len(trial.order) - at)
+        *_, wish = world.wishes(request, checked.decision.constraints, checked.decision.trial.order, at)
         answer = world.answer(replace(wish, refused=checked.final.refused, purpose=checked.decision.purpose))
     if answer.valid:
         assert found.failure == "threshold"
@@ -259,11 +259,12 @@ def test_a_constraint_or_pin_that_alone_keeps_one_vm_out_is_always_among_the_rem
         decision = world.allocate(request).decision
         if decision.ok:
             continue
-        wish = Wish(request.vms[0], request.tenant, decision.constraints, purpose=decision.purpose)
+        of_set = request.vms[0].set
+        wish = Wish(request.vms[0], request.tenant, ladder(decision.constraints, of_set)[-1], purpose=decision.purpose)
         expected = {
-            f"drop the constraint {name} = {value}"
-            for name, value in decision.constraints.named.items()
-            if world.answer(replace(wish, constraints=without(decision.constraints, name))).valid
+            text
+            for text, rest in lesser(decision.constraints, of_set)
+            if world.answer(replace(wish, constraints=ladder(rest, of_set)[-1])).valid
         } | {
             f"take any {pin}, not only {getattr(wish.vm, pin)}"
             for pin in ("datacenter", "cluster", "generation")

@@ -6,8 +6,9 @@ knows no time. Whatever the caches do, and whoever asks for explanations, decisi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from roost.model.rows import MachineState
 from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
-from tests.oracle.plain import FREE, JOURNAL, Answer, PlainAllocator, Wish
+from tests.oracle.plain import FREE, JOURNAL, Answer, PlainAllocator, Wish, ladder
 
 SMALL = CacheLimits(evaluations=2, rankings=2, columns=2, max_idle=100.0)
 
@@ -44,6 +45,7 @@ class Attempt:
     answers: tuple[Answer, ...]  # in the order of placing
     machines: tuple[int, ...]
     refused: frozenset[int]  # units it was not allowed to start in
+    rungs: tuple[int, ...]  # how far down the ladder each VM was held to its terms
 
 
 @dataclass(frozen=True)
@@ -110,12 +112,15 @@ class World:
         self._assigned.clear()
         decision = self.allocator.allocate(request, purpose=said)
         self.history.append(lambda allocator: allocator.allocate(request, purpose=said))
-        grows = bool(self.oracle.homes(request.tenant))
+        grows = any(resident.tenant == request.tenant for resident in self.oracle.residents.values())
         assert decision.purpose == (said or (Purpose.SCALE_OUT if grows else Purpose.NEW))
         attempts = self._check_attempts(request, constraints, decision)
         checked = Checked(decision, attempts)
         assert decision.constraints == constraints
         assert decision.trial.machines == checked.final.machines
+        against = [i for i, rung in zip(decision.trial.order, checked.final.rungs, strict=False) if rung]
+        short = Counter(request.vms[i].set for i in against if decision.ok)
+        assert {each.set: each.vms for each in decision.short} == short
         same = self.twin.allocate(request, purpose=said)
         assert (decision.ok, decision.placements, decision.trial.machines, names_of(decision.victims)) == (
             same.ok,
@@ -176,16 +181,18 @@ class World:
     def _check_attempts(self, request: Request, constraints: Constraints, decision: Decision) -> tuple[Attempt, ...]:
         """Go through the engine's choices one by one; units of colocation that were too small are out afterwards."""
         order, homes = decision.trial.order, self.oracle.homes(request.tenant)
+        together = constraints.colocate and not constraints.best_effort and not homes
         assert sorted(order) == list(range(len(request.vms)))
         assigned, attempts, refused = list(self._assigned), [], frozenset[int]()
         while True:
             attempt = self._check_attempt(request, constraints, decision, assigned, refused)
             attempts.append(attempt)
-            del assigned[: min(len(order), len(attempt.machines) + 1)]
+            del assigned[: sum(rung + 1 for rung in attempt.rungs)]
             whole = len(attempt.machines) == len(order)
-            if whole or not (constraints.colocate and not homes and attempt.machines):
+            began = [m for i, m in zip(order, attempt.machines, strict=False) if not request.vms[i].set]
+            if whole or not (together and began):
                 break
-            refused |= {self.unit(attempt.machines[0], constraints.colocate)}
+            refused |= {self.unit(began[0], constraints.colocate)}
         assert assigned == [], "the engine went on choosing"
         assert decision.ok == whole
         return tuple(attempts)
@@ -198,21 +205,33 @@ class World:
         assigned: Sequence[Assignment],
         refused: frozenset[int],
     ) -> Attempt:
-        answers, machines, order = [], [], decision.trial.order
+        answers, machines, rungs, order = [], [], [], decision.trial.order
+        choices = iter(assigned)
         for at, i in enumerate(order):
-            remaining, purpose = len(order) - at, decision.purpose
-            wish = Wish(request.vms[i], request.tenant, constraints, remaining, refused, purpose)
-            answer = self.answer(wish)
+            wishes = [*self.wishes(request, constraints, order, at)]
+            for rung in range(len(wishes)):
+                wish = replace(wishes[rung], refused=refused, purpose=decision.purpose)
+                answer, choice = self.answer(wish), next(choices)
+                self._check_choice(answer, choice, constraints)
+                if choice.machine >= 0:
+                    break
             answers.append(answer)
-            self._check_choice(answer, assigned[at], constraints)
-            if assigned[at].machine < 0:
+            rungs.append(rung)
+            if choice.machine < 0:
                 self._check_nobody_below_is_in_the_way(wish)
                 break
-            machines.append(assigned[at].machine)
-            self.oracle.place(f"attempt {at}", request.vms[i], request.tenant, assigned[at].machine)
+            machines.append(choice.machine)
+            self.oracle.place(f"attempt {at}", request.vms[i], request.tenant, choice.machine)
         for at in range(len(machines)):
             self.oracle.remove(f"attempt {at}")
-        return Attempt(tuple(answers), tuple(machines), refused)
+        return Attempt(tuple(answers), tuple(machines), refused, tuple(rungs))
+
+    def wishes(self, request: Request, constraints: Constraints, order: Sequence[int], at: int) -> Iterator[Wish]:
+        """What is asked for a VM of a request in its turn: by all of its terms, or, as best effort, by less of them."""
+        vm = request.vms[order[at]]
+        remaining = sum(request.vms[i].set == vm.set for i in order[at:])
+        for held_to in ladder(constraints, vm.set):
+            yield Wish(vm, request.tenant, held_to, remaining)
 
     def _check_choice(self, answer: Answer, assigned: Assignment, constraints: Constraints) -> None:
         names = self.zone.machine_names
@@ -224,7 +243,7 @@ class World:
         assert failure is None, f"{names[m]} was chosen against a rule"
         assert m in answer.best, f"{names[m]} was chosen, best are {[names[b] for b in sorted(answer.best)]}"
         assert assigned.clusters == len(answer.chosen)
-        assert assigned.tied >= len(answer.best) if constraints.named else assigned.tied == len(answer.best)
+        assert assigned.tied >= len(answer.best) if constraints.on_places else assigned.tied == len(answer.best)
 
     def _check_nobody_below_is_in_the_way(self, wish: Wish) -> None:
         """A VM never waits while VMs of lower priority hold what it needs."""
@@ -275,7 +294,7 @@ class World:
 
     def draw_top(self, wish: Wish, top: int) -> None:
         """Draw among the best few, for nobody: the VM is taken away at once."""
-        homes = tuple(self.oracle.homes(wish.tenant))
+        homes = tuple(self.oracle.homes(wish.tenant, wish.vm.set))
         answer = self.answer(wish)
 
         def draw(allocator: Allocator) -> Assignment:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+from msgspec.structs import replace
+
 from roost.agent.allocator import Allocator
+from roost.model.availability import AvailabilitySet
 from roost.model.inventory import catalogue_of, machine_specs
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import CONDITION, Zone
@@ -21,6 +24,10 @@ WISHES = (
     {"max_fault_domains": 2}, {"colocate": "rack"},
 )  # fmt: skip
 
+SETS = Constraints(
+    sets={"pair": AvailabilitySet(fault_domains=2), "web": AvailabilitySet(update_domains=3, best_effort=True)}
+)
+
 
 def fragmented(
     machines: int,
@@ -29,14 +36,22 @@ def fragmented(
     full: float = 0.8,
     left: float = 0.55,
     fussy: float = 0.2,
+    sets: bool = False,
 ) -> Ledger:
-    """Fill a zone by policy `default`, then let VMs leave at random. `fussy`: tenants that ask for something."""
+    """Fill a zone by policy `default`, then let VMs leave at random. `fussy`: tenants that ask for something.
+
+    `sets`: every fifth tenant has availability sets.
+    """
     rng = random.Random(1)
     allocator = Allocator(Zone.synthetic(machines), Policy.named("default"))
     refused = number = 0
     while (number % 50 or allocator.usage().utilisation < full) and refused < 1_000:
         number += 1
-        refused += not allocator.allocate(_request(number, mix, rng, fussy)).ok
+        request = _request(number, mix, rng, fussy)
+        if sets and number % 5 == 0:
+            members = ("pair", "web", "") * len(request.vms)
+            request = Request(request.tenant, [replace(request.vms[0], set=name) for name in members], SETS)
+        refused += not allocator.allocate(request).ok
     names = sorted(allocator.vms)
     rng.shuffle(names)
     while allocator.usage().utilisation > left:

@@ -12,6 +12,7 @@ from roost.agent.courier import ThreadCourier
 from roost.agent.operation import AddMachines, Answer, PlaceVMs, ReleaseVMs, RemoveMachines, SetMachine
 from roost.agent.past import recall
 from roost.engine.explain import Explanation
+from roost.model.availability import AvailabilitySet
 from roost.model.errors import InvalidInput, StoreUnavailable
 from roost.model.inventory import MachineSpec, machine_specs
 from roost.model.request import VM, Constraints, Request
@@ -24,6 +25,14 @@ from roost.wiring import open_agent, open_store, recorded_policy
 
 ZONE = Zone.synthetic(100, seed=1)
 TYPES = ("D1", "D2", "D3", "D4", "A2")
+SETS = Constraints(
+    sets={
+        "db": AvailabilitySet(fault_domains=3),
+        "web": AvailabilitySet(fault_domains=3, update_domains=20, best_effort=True),
+        "all": AvailabilitySet(update_domains=20),
+    },
+    max_per_rack=2,
+)
 
 
 def churn(agent: Agent, changes: int, seed: int) -> None:
@@ -61,7 +70,16 @@ def test_a_decision_is_explained_as_it_was_after_thousands_of_changes(tmp_path: 
         "placed": decide(agent, "placed", Request("web", [VM("D2")] * 4, spread)),
         "scaled out": decide(agent, "scaled out", Request("web", [VM("D4")] * 2)),
         "declined": decide(agent, "declined", Request("giant", [VM("Full-gen6")] * 60)),
+        "sets": decide(agent, "sets", Request("shop", [VM("D2", set="db"), VM("D1", set="web"), VM("D1")] * 3, SETS)),
+        "sets scaled out": decide(agent, "sets scaled out", Request("shop", [VM("A2", set="db"), VM("D2", set="web")])),
+        "best effort": decide(agent, "best effort", Request("soft", [VM("D1", set="web", cluster="c004")] * 12, SETS)),
+        "sets declined": decide(
+            agent, "sets declined", Request("hard", [VM("D1", set="all", cluster="c004")] * 12, SETS)
+        ),
     }
+    assert (then["sets"].of_set, then["sets declined"].of_set) == ("db", "all")
+    assert then["sets declined"].failure == "tenant_constraint"
+    assert recall(store, "best effort", recorded_policy).explain(8).waived
     assert then["placed"].machine is not None
     assert then["declined"].failure is not None
     churn(agent, 4_000, seed=2)

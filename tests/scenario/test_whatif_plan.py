@@ -50,6 +50,15 @@ def test_a_plan_is_right_move_by_move_and_claims_what_it_brings(zone: Ledger, bu
     assert plan.gain > 0
 
 
+def test_no_move_costs_an_availability_set_anything_not_even_best_effort() -> None:
+    ledger = fragmented(200, sets=True)
+    plan = plan_moves(ledger, DEFAULT, Terms(budget=10_000))
+    moved = {ledger.vms[move.vm].spec.set for move in plan.moves}
+    assert moved == {"pair", "web", ""}
+    assert list(wrong_with(plan, ledger)) == []
+    assert list(wrong_with(plan, ledger, any_order(plan, seed=1))) == []
+
+
 def test_moves_may_be_made_in_any_order_that_heeds_what_they_come_after(zone: Ledger) -> None:
     plan = plan_moves(zone, DEFAULT, Terms(budget=10_000, isolated=True))
     assert any(move.after for move in plan.moves)

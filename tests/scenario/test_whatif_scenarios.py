@@ -8,6 +8,7 @@ import pytest
 
 from roost.agent.allocator import Allocator
 from roost.model.errors import InvalidInput
+from roost.model.inventory import MachineSpec
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
@@ -26,6 +27,7 @@ from roost.whatif.scenario import (
 )
 from roost.whatif.stage import Stage, unspread
 from tests.oracle.moves import broken
+from tests.oracle.plain import ladder
 from tests.scenario.fragmented import MIXED, fragmented, ledger_from
 
 DEFAULT = Policy.named("default")
@@ -108,13 +110,13 @@ def test_the_highest_priority_is_healed_first() -> None:
 
 
 def test_tenants_that_are_spread_too_little_are_those_that_the_oracle_finds(zone: Ledger) -> None:
-    homes: dict[str, list[str]] = {}
+    homes: dict[tuple[str, str], list[MachineSpec]] = {}
     for vm in zone.vms.values():
-        homes.setdefault(vm.tenant, []).append(vm.machine)
+        homes.setdefault((vm.tenant, vm.spec.set), []).append(zone.machines[vm.machine].spec)
     expected = {
         tenant
-        for tenant, machines in homes.items()
-        if "min_fault_domains" in broken(zone.tenants[tenant].constraints, [zone.machines[m].spec for m in machines])
+        for (tenant, of_set), machines in homes.items()
+        if "min_fault_domains" in broken(ladder(zone.tenants[tenant].constraints, of_set)[0], machines)
     }
     assert unspread(zone) == expected
 

@@ -10,6 +10,7 @@ import pytest
 from roost.agent.agent import Agent
 from roost.agent.operation import Answer, MoveVM, Operation, PlaceVMs, ReleaseVMs, SetCluster, SetMachine
 from roost.agent.past import recall
+from roost.model.availability import AvailabilitySet
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Zone
@@ -251,6 +252,24 @@ def test_a_tenants_constraints_count_the_vm_only_where_it_goes(agent: Agent) -> 
         answer = run(agent, MoveVM("two", "two/0", near, name))
         assert answer.ok, answer.detail
     bring(agent, "two", "two/0", one)
+
+
+@pytest.mark.parametrize("best_effort", [False, True])
+def test_a_set_counts_its_own_vms_only_where_one_of_them_goes(agent: Agent, best_effort: bool) -> None:
+    """VMs of another set, or of none, are no hindrance; and best effort does not gainsay an operator."""
+    sets = {"db": AvailabilitySet(fault_domains=2, best_effort=best_effort), "web": AvailabilitySet(fault_domains=2)}
+    vms = [VM("D2", cluster=HOME, set="db")] * 2 + [VM("D2", cluster=HOME, set="web"), VM("D2", cluster=HOME)]
+    run(agent, PlaceVMs(Request("two", vms, Constraints(sets=sets))))
+    other, lone = where(agent)["two/1"], where(agent)["two/2"]
+    racks = ZONE.machines["rack"]
+    beside = next(m for m in MACHINES if m != other and racks[ZONE.machine(m)] == racks[ZONE.machine(other)])
+    answer = run(agent, MoveVM("two", "two/0", beside))
+    if best_effort:
+        assert answer.ok, answer.detail
+    else:
+        assert answer.detail.endswith("too few fault domains for set db (min_fault_domains)")
+    bring(agent, "two", "two/3", lone)
+    bring(agent, "two", "two/2", other)
 
 
 def test_no_vm_may_be_called_as_what_is_held() -> None:

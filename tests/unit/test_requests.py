@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roost import VM, Allocator, Constraints, InvalidInput, Policy, Request, UnknownName, Zone
+from roost import VM, Allocator, AvailabilitySet, Constraints, InvalidInput, Policy, Request, UnknownName, Zone
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +15,7 @@ def allocator() -> Allocator:
 request: Any = Request  # without their types, to write down what a type checker would refuse
 vm: Any = VM
 constraints: Any = Constraints
+availability_set: Any = AvailabilitySet
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,21 @@ constraints: Any = Constraints
         (lambda: constraints(colocate="row"), ["constraints.colocate", "rack, cluster or datacenter"]),
         (lambda: constraints(min_fault_domains=3, max_fault_domains=2), ["min_fault_domains", "above"]),
         (lambda: constraints(colocate="rack", min_fault_domains=2), ["constraints.colocate", "drop one"]),
+        (lambda: constraints(best_effort=1), ["constraints.best_effort", "true or false"]),
+        (
+            lambda: constraints(best_effort=True),
+            ["constraints.best_effort", "nothing that could be waived", "in the set"],
+        ),
+        (lambda: constraints(sets=["db"]), ["constraints.sets", "mapping of names"]),
+        (
+            lambda: constraints(sets={"a b": availability_set(fault_domains=2)}),
+            ["constraints.sets", "'a b'", "letters"],
+        ),
+        (lambda: constraints(sets={"db": 3}), ["constraints.sets.db", "AvailabilitySet"]),
+        (lambda: availability_set(), ["set: asks for nothing", "fault_domains, update_domains, or both"]),
+        (lambda: availability_set(fault_domains=-1), ["set.fault_domains", "-1"]),
+        (lambda: availability_set(update_domains=2.5), ["set.update_domains", "2.5"]),
+        (lambda: availability_set(fault_domains=2, best_effort="yes"), ["set.best_effort", "true or false"]),
     ],
 )
 def test_nonsense_cannot_even_be_written_down(make: Any, words: list[str]) -> None:
@@ -52,6 +68,7 @@ def test_nonsense_cannot_even_be_written_down(make: Any, words: list[str]) -> No
         (VM("D1", datacenter="dc9"), ["request.vms[0].datacenter", "dc1"]),
         (VM("D1", generation="gen7"), ["request.vms[0].generation", "gen"]),
         (VM("D1", traits={"color": 1}), ["request.vms[0].traits", "color"]),
+        (VM("D1", set="db"), ["request.vms[0].set", "no availability set of tenant t is called 'db'"]),
     ],
 )
 def test_a_name_the_zone_does_not_know_is_refused_with_the_nearest(
@@ -76,6 +93,24 @@ def test_a_scale_out_keeps_the_constraints_and_may_not_change_them(allocator: Al
     assert len(set(homes)) == 4
 
 
+def test_a_scale_out_keeps_the_sets_and_may_not_bring_another(allocator: Allocator) -> None:
+    sets = {"db": AvailabilitySet(fault_domains=3), "web": AvailabilitySet(update_domains=20)}
+    allocator.allocate(Request("shop", [VM("D1", set="db")] * 2, Constraints(sets=sets)))
+    with pytest.raises(UnknownName, match=r"request\.vms\[1\]\.set: no availability set .* 'dc'; did you mean db"):
+        allocator.allocate(Request("shop", [VM("D1", set="db"), VM("D1", set="dc")]))
+    assert allocator.allocate(Request("shop", [VM("D1", set="db"), VM("D1", set="web"), VM("D1")])).ok
+
+
+@pytest.mark.parametrize(("field", "most"), [("fault_domains", 3), ("update_domains", 20)])
+def test_a_set_asks_for_no_more_domains_than_the_zone_allows(allocator: Allocator, field: str, most: int) -> None:
+    allowed, above = availability_set(**{field: most}), availability_set(**{field: most + 1})
+    assert allocator.allocate(Request(f"most {field}", [VM("D1", set="x")], Constraints(sets={"x": allowed}))).ok
+    with pytest.raises(
+        InvalidInput, match=rf"constraints\.sets\.x\.{field}: is {most + 1}, .* at most {most}, or raise"
+    ):
+        allocator.allocate(Request(f"more {field}", [VM("D1", set="x")], Constraints(sets={"x": above})))
+
+
 def test_a_name_that_is_taken_is_refused(allocator: Allocator) -> None:
     allocator.allocate(Request("named", [VM("D1", name="web")]))
     with pytest.raises(InvalidInput, match="'web' is taken"):
@@ -89,6 +124,8 @@ def test_a_constraint_that_the_policy_has_no_rule_for_is_refused() -> None:
     bare = Allocator(Zone.synthetic(100, seed=1), policy)
     with pytest.raises(InvalidInput, match=r"constraints\.max_per_rack: policy bare has no rule for it"):
         bare.allocate(Request("t", [VM("D1")], Constraints(max_per_rack=1)))
+    with pytest.raises(InvalidInput, match=r"constraints\.sets\.db: policy bare has no rule for min_fault_domains"):
+        bare.allocate(Request("t", [VM("D1")], Constraints(sets={"db": AvailabilitySet(fault_domains=2)})))
 
 
 @pytest.mark.parametrize(

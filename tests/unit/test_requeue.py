@@ -10,6 +10,7 @@ from roost.agent.agent import Agent
 from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetMachine
 from roost.agent.requeue import Requeue
 from roost.agent.worker import operation_of
+from roost.model.availability import AvailabilitySet
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request
 from roost.rules.policy import Policy
@@ -176,6 +177,32 @@ def test_a_vm_comes_back_to_a_tenant_that_has_other_constraints_by_now(desk: Des
     desk.do(PlaceVMs(Request("batch", (VM("one", name="batch/new"),), other)))
     assert desk.turn() == [("batch/0",)]
     assert desk.agent.store.load().tenants["batch"].constraints == other
+
+
+def test_vms_come_back_into_their_set_with_its_terms() -> None:
+    agent = open_agent(open_store("memory:", create=zone(2)), Policy.named("fast"))
+    desk, sets = Desk(agent), Constraints(sets={"db": AvailabilitySet(fault_domains=2, best_effort=True)})
+    desk.place("pair", "eight", "iron", 2, set="db", constraints=sets)
+    desk.place("shop", "eight", "gold", 2)
+    assert desk.waiting == {"pair/0", "pair/1"}
+    desk.do(ReleaseVMs("shop"))
+    assert desk.turn() == [("pair/0", "pair/1")]
+    ledger = agent.store.load()
+    assert (ledger.tenants["pair"].constraints, ledger.vms["pair/0"].spec.set) == (sets, "db")
+    agent.close()
+
+
+def test_a_vm_whose_set_is_no_more_is_dropped_and_blocks_nobody() -> None:
+    agent = open_agent(open_store("memory:", create=zone()), Policy.named("fast"))
+    desk, sets = Desk(agent), Constraints(sets={"db": AvailabilitySet(fault_domains=2)})
+    desk.place("batch", "four", "iron", set="db", constraints=sets)
+    desk.place("other", "four", "iron")
+    desk.place("shop", "eight", "gold")
+    desk.do(ReleaseVMs("shop"))
+    desk.do(PlaceVMs(Request("batch", (VM("one", name="batch/new"),))))
+    desk.turn()
+    assert (desk.running, desk.waiting) == ({"batch/new", "other/0"}, set())
+    agent.close()
 
 
 def test_agents_that_try_at_once_place_it_once() -> None:

@@ -4,6 +4,7 @@ import gzip
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -53,12 +54,13 @@ def told(workload: Workload) -> list[Any]:
 @st.composite
 def constraints(draw: st.DrawFn) -> Constraints:
     few = st.integers(0, 3)
-    return Constraints(
+    found = Constraints(
         min_fault_domains=draw(st.integers(0, 1)),
         max_per_machine=draw(few),
         update_domain_skew=draw(few),
         colocate=draw(st.sampled_from(["", "rack", "cluster"])),
     )
+    return msgspec.structs.replace(found, best_effort=bool(found.named) and draw(st.booleans()))
 
 
 @st.composite

@@ -5,6 +5,7 @@ import io
 import math
 import re
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ from hypothesis import strategies as st
 from roost.engine.compiler import compile_rules
 from roost.engine.view import View
 from roost.model import machine_list, zone_file
+from roost.model.availability import MostDomains
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.inventory import machine_specs, zone_of
 from roost.model.rows import MachineState
 from roost.model.zone import DEFAULT_RESOURCES, Zone
 from roost.rules.policy import Policy
+from roost.wiring import open_store
 
 ROOT = Path(__file__).parents[2]
 ZONE = """\
@@ -193,6 +197,18 @@ def test_spaces_empty_lines_quotes_and_a_byte_order_mark_do_not_matter_in_a_list
     plain = load(tmp_path, ZONE, LIST)
     untidy = "\ufeff" + LIST.replace(",", " , ").replace("a3 ,", '\n"a3",').replace("\n", "\r\n")
     assert same_rows(plain, load(tmp_path, ZONE, untidy))
+
+
+def test_a_zone_says_how_many_domains_an_availability_set_may_have(tmp_path: Path) -> None:
+    assert load(tmp_path, ZONE).availability == MostDomains(fault_domains=3, update_domains=20)
+    zone = load(tmp_path, changed(ZONE, "name: test", "name: test\navailability: {fault_domains: 5}"))
+    assert zone.availability == MostDomains(fault_domains=5, update_domains=20)
+    with closing(open_store("memory:", create=zone)) as store:
+        assert zone_of(store.catalogue, machine_specs(zone)).availability == zone.availability
+    with closing(open_store(str(tmp_path / "zone.db"), create=zone)):
+        pass
+    with closing(open_store(str(tmp_path / "zone.db"))) as store:
+        assert store.catalogue.availability == zone.availability
 
 
 def test_clusters_keep_their_own_thresholds_or_else_those_of_the_zone(tmp_path: Path) -> None:

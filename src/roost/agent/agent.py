@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol, TypedDict
@@ -26,6 +26,7 @@ from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.courier import Courier, Delivery, Group
 from roost.agent.decision import Decision
 from roost.agent.evicting import MustWait
+from roost.agent.gang import Trial
 from roost.agent.healing import to_heal
 from roost.agent.moving import held_for, moving, refused
 from roost.agent.operation import (
@@ -44,11 +45,13 @@ from roost.agent.operation import (
     Status,
 )
 from roost.agent.replica import Replica, RoundAhead
+from roost.agent.seating import FREE
 from roost.agent.thresholds import check_entry
 from roost.engine.explain import Explanation
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
+from roost.model.availability import Short
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
 from roost.model.request import HOLD, Placement, Request
@@ -123,6 +126,13 @@ class _Common(TypedDict):
     key: str
     request: bytes
     record: Record
+
+
+class _Homes(TypedDict, total=False):
+    """What a record says of where VMs were."""
+
+    homes: tuple[str, ...]
+    set_homes: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(slots=True)
@@ -517,10 +527,12 @@ class Agent:
             waited_us=int((ticket.started - ticket.submitted) * 1e6),
             decided_us=int((ticket.decided - ticket.started) * 1e6),
             constraints=decision.constraints,
-            homes=tuple([names[m] for m in trial.homes]) if trial.homes else (),
+            **_homes_of(trial, names),
             order=() if len(order) == 1 or order == tuple(range(len(order))) else order,
             found=() if decision.ok else tuple([names[m] for m in trial.machines]),
             refused=trial.refused,
+            rungs=trial.rungs,
+            short=decision.short,
             victims=replica.victims(round_, position) if decision.victims else (),
             lots=int(arm.engine.rng[0]),
             avoiding=trial.top != 1,
@@ -705,8 +717,10 @@ class Agent:
         elif isinstance(outcome, Replayed):
             mine = _is_of(outcome, self.name, round_, position)
             decided = outcome.decided
-            evicted = evicted_of(decided.record.victims)
-            self._answer(ticket, "done", placed=decided.placed, evicted=evicted, replayed=not mine, took=took)
+            evicted, short = evicted_of(decided.record.victims), decided.record.short
+            self._answer(
+                ticket, "done", placed=decided.placed, evicted=evicted, short=short, replayed=not mine, took=took
+            )
         elif ticket.asking:
             self._queue.appendleft(ticket)  # and look again: the feed since then comes with this answer
         elif ticket.refusal:
@@ -722,6 +736,7 @@ class Agent:
                 "done",
                 placements=decision.placements,
                 evicted=evicted,
+                short=decision.short,
                 generation=outcome.stamp,
                 took=took,
             )
@@ -763,6 +778,7 @@ class Agent:
         placements: tuple[Placement, ...] = (),
         placed: Sequence[Placed] = (),
         evicted: tuple[Evicted, ...] = (),
+        short: tuple[Short, ...] = (),
         replayed: bool = False,
         took: int = 0,
     ) -> None:
@@ -776,6 +792,7 @@ class Agent:
             status=status,
             placements=placements,
             evicted=evicted,
+            short=short,
             detail=str(error) if error else detail,
             code=error.code if error else "",
             where=error.where if isinstance(error, InvalidInput) else "",
@@ -855,6 +872,14 @@ def _generation_of(operation: Operation, outcome: Committed) -> int:
     if isinstance(operation, SetMachine):
         return outcome.versions.get(operation.machine, 0)
     return outcome.stamp
+
+
+def _homes_of(trial: Trial, names: Sequence[str]) -> _Homes:
+    """Where the VMs are that counted for those of a request, as a record keeps it."""
+    if trial.seating is FREE:
+        return {}
+    homes = {name: tuple([names[m] for m in part.homes]) for name, part in trial.seating.parts.items()}
+    return {"homes": homes.pop("", ()), "set_homes": homes}
 
 
 def _at_once(load: Callable[[], Loaded]) -> Future[Loaded]:

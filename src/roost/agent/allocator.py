@@ -15,6 +15,7 @@ from roost.agent.gang import Trial, place_gang
 from roost.agent.order import placing_order
 from roost.agent.rehearsal import Rehearsal, try_out
 from roost.agent.remedy import remedies
+from roost.agent.seating import Seating, seating
 from roost.engine.admission import refusal
 from roost.engine.compiler import compile_rules
 from roost.engine.explain import Explanation, Subject, WhyNot, explain, why_not
@@ -26,7 +27,7 @@ from roost.engine.shape import Shape, Shapes
 from roost.engine.statistics import RuleFilter, rule_filters
 from roost.engine.view import View
 from roost.model.errors import InvalidInput, UnknownName
-from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request, hold_of
+from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request, Terms, hold_of
 from roost.model.rows import MachineState
 from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
@@ -68,12 +69,16 @@ class Arm:
         """Refuse constraints that the policy knows nothing of."""
         if constraints == UNCONSTRAINED:
             return
+        for name in ("", *constraints.sets):
+            self._check_terms(constraints.terms(name))
+
+    def _check_terms(self, terms: Terms) -> None:
         policy = self.policy
-        for name, value in constraints.named.items():
+        for name, value in terms.constraints.named.items():
             if not {name, f"{name}={value}"} & policy.rules.enforced:
-                raise InvalidInput(
-                    f"constraints.{name}", f"policy {policy.name} has no rule for it", "use a policy that has"
-                )
+                where = f"constraints.sets.{terms.set}" if terms.set else f"constraints.{name}"
+                what = name if terms.set else "it"
+                raise InvalidInput(where, f"policy {policy.name} has no rule for {what}", "use a policy that has")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +203,8 @@ class Allocator:
         shapes = self.shapes_of(request, arm, _purpose(tenant, purpose))
         for each in leaving:
             self.view.remove(each.machine, each.shape)
-        homes = self._homes(tenant, leaving)
-        trial, overfilled = self._try(shapes, arm, tenant.constraints, homes, self.view.revision, top)
+        beside = seating(tenant.constraints, request.vms, tenant.vms.values(), leaving)
+        trial, overfilled = self._try(shapes, arm, beside, self.view.revision, top)
         if trial.failed_vm is not None:
             if leaving:
                 self.view.rewind(before)
@@ -226,23 +231,22 @@ class Allocator:
         self,
         shapes: tuple[Shape, ...],
         arm: Arm,
-        constraints: Constraints,
-        homes: tuple[int, ...],
+        beside: Seating,
         before: int,
         top: int,
     ) -> tuple[Trial, bool]:
         """Put VMs on machines; says also whether others have to give way. Not only because it avoids conflicts: if
         nobody has to give way to the very best choice, that is taken.
         """
-        view, order = self.view, placing_order(self.zone, shapes)
+        view, order = self.view, placing_order(self.zone, shapes, beside.sets)
         view.overfilled()  # by what was tried and undone
-        trial = place_gang(arm.engine, shapes, order, constraints, homes, top)
+        trial = place_gang(arm.engine, shapes, order, beside, top)
         if trial.failed_vm is not None or not view.overfilled():
             return trial, False
         if top == 1:
             return trial, True
         view.rewind(before)
-        best = place_gang(arm.engine, shapes, order, constraints, homes)
+        best = place_gang(arm.engine, shapes, order, beside)
         if best.failed_vm is None:
             if not view.overfilled():
                 return best, False
@@ -332,6 +336,8 @@ class Allocator:
         tenant = self.tenants.get(request.tenant)
         if tenant is None:
             tenant = Tenant(request.constraints or UNCONSTRAINED)
+            for name, wanted in tenant.constraints.sets.items():
+                self.zone.availability.check(name, wanted)
         elif request.constraints is not None and request.constraints != tenant.constraints:
             raise InvalidInput(
                 "request.constraints",
@@ -339,6 +345,10 @@ class Allocator:
                 "leave them out: a scale-out keeps the tenant's constraints",
             )
         self.arm_of(request.tenant).check_enforced(tenant.constraints)
+        for vm in request.vms:
+            if vm.set and vm.set not in (sets := tenant.constraints.sets):
+                where = f"request.vms[{request.vms.index(vm)}].set"
+                raise UnknownName(where, f"availability set of tenant {request.tenant}", vm.set, sets)
         return tenant
 
     def _name_vms(self, request: Request, tenant: Tenant, leaving: Sequence[RunningVM]) -> tuple[list[str], int]:
@@ -362,12 +372,6 @@ class Allocator:
                 name, number = f"{request.tenant}/{number}", number + 1
             names.append(name)
         return names, number
-
-    def _homes(self, tenant: Tenant, leaving: Sequence[RunningVM] = ()) -> tuple[int, ...]:
-        """The machines of a tenant's VMs that stay; nobody asks for those of a tenant without constraints."""
-        if not tenant.vms or tenant.constraints == UNCONSTRAINED:
-            return ()
-        return tuple(vm.machine for vm in tenant.vms.values() if not leaving or vm not in leaving)
 
     def release(self, vm: str) -> None:
         """Take a VM off its machine. A tenant without VMs is forgotten."""
@@ -437,19 +441,21 @@ class Allocator:
     def refusal(self, running: RunningVM, machine: int, off: Iterable[RunningVM]) -> str | None:
         """Why a machine may not have a VM that runs elsewhere; None if it may. As if those `off` did not run.
 
-        For the tenant's constraints the VM counts only there, whatever it holds until it has moved.
+        For the tenant's constraints the VM counts only there, whatever it holds until it has moved. What is asked for
+        as best effort refuses nothing: somebody has said where the VM is to go.
         """
         arm, tenant = self.arm_of(running.tenant), self.tenants[running.tenant]
         arm.check_enforced(tenant.constraints)
+        terms = tenant.constraints.terms(running.vm.set)
         shape = self.shape(running.vm, running.tenant, purpose=Purpose.HEALING)  # it is admitted already
         moving = running.name, hold_of(running.name)
-        homes = [vm.machine for name, vm in tenant.vms.items() if name not in moving]
+        homes = [vm.machine for name, vm in tenant.vms.items() if name not in moving and vm.vm.set == terms.set]
         before = self.view.attempt()
         try:
             for each in off:
                 self.view.remove(each.machine, each.shape)
-            arm.engine.desk.open(tenant.constraints, homes, 1)
-            if why := refusal(arm.engine, shape, machine):
+            arm.engine.desk.open(terms.rungs[-1], homes, 1)
+            if why := refusal(arm.engine, shape, machine, terms.set):
                 return why
             row = self.view.machines[machine]
             room = row["free"][-1] >= shape.row["demand"][0][row["generation"]]
@@ -477,8 +483,9 @@ class Allocator:
         arm = self.arm_of(request.tenant)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
         number, what_for = self._number(request), _purpose(tenant, purpose)
-        trial = rehearsal.try_out(request, number, tenant.constraints, self._homes(tenant), what_for)
-        subject = self._subject(request, tenant.constraints, trial, vm)
+        beside = seating(tenant.constraints, request.vms, tenant.vms.values())
+        trial = rehearsal.try_out(request, number, beside, what_for)
+        subject = self._subject(request, trial, vm)
         found = explain(arm.engine, self.view, subject)
         if trial.failed_vm is None:
             return _giving_way(found, subject, self._would_give_way(trial, arm, at, fixed))
@@ -503,8 +510,9 @@ class Allocator:
         arm = self.arm_of(request.tenant)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
         number, what_for = self._number(request), _purpose(tenant, None)
-        trial = rehearsal.try_out(request, number, tenant.constraints, self._homes(tenant), what_for)
-        return why_not(arm.engine, self.view, self._subject(request, tenant.constraints, trial, vm), row)
+        beside = seating(tenant.constraints, request.vms, tenant.vms.values())
+        trial = rehearsal.try_out(request, number, beside, what_for)
+        return why_not(arm.engine, self.view, self._subject(request, trial, vm), row)
 
     def _number(self, request: Request) -> int:
         """The tenant's number, if it matters."""
@@ -518,7 +526,7 @@ class Allocator:
         return self.view.at(decision.before)
 
     def explain_past(self, decision: Decision, vm: int | None) -> Explanation:
-        subject = self._subject(decision.request, decision.constraints, decision.trial, vm)
+        subject = self._subject(decision.request, decision.trial, vm)
         found = _giving_way(explain(decision.engine, self._past(decision), subject), subject, decision.victims)
         arm = self.arm_of(decision.request.tenant)
         if decision.ok or not self.view.unchanged_since(decision.after) or decision.engine is not arm.engine:
@@ -527,10 +535,10 @@ class Allocator:
         return found.with_remedies(remedies(self, rehearsal, decision.request, number, decision.trial))
 
     def why_not_past(self, decision: Decision, machine: str, vm: int | None) -> WhyNot:
-        subject = self._subject(decision.request, decision.constraints, decision.trial, vm)
+        subject = self._subject(decision.request, decision.trial, vm)
         return why_not(decision.engine, self._past(decision), subject, self.zone.machine(machine))
 
-    def _subject(self, request: Request, constraints: Constraints, trial: Trial, vm: int | None) -> Subject:
+    def _subject(self, request: Request, trial: Trial, vm: int | None) -> Subject:
         if vm is None:
             vm = trial.failed_vm if trial.failed_vm is not None else 0
         if not 0 <= vm < len(request.vms):
@@ -538,13 +546,17 @@ class Allocator:
         at = trial.order.index(vm)
         if at > len(trial.machines):
             raise InvalidInput("vm", f"{vm} was never tried", f"VM {trial.failed_vm} found no machine before it")
+        seat = trial.seat(at)
+        asked, held_to = seat.terms.constraints.named, seat.constraints.named
         return Subject(
             request=request,
             vm=vm,
             shape=trial.shapes[vm],
-            constraints=constraints,
-            homes=(*trial.homes, *trial.machines[:at]),
-            remaining=len(trial.order) - at,
+            of_set=seat.terms.set,
+            constraints=seat.constraints,
+            waived=tuple(f"{name} = {value}" for name, value in asked.items() if name not in held_to),
+            homes=seat.homes,
+            remaining=seat.remaining,
             refused=trial.refused,
             earlier=tuple((m, trial.shapes[i]) for i, m in zip(trial.order[:at], trial.machines, strict=False)),
             chosen=trial.machines[at] if at < len(trial.machines) else None,

@@ -196,16 +196,14 @@ class _Comparison:
             while in_place > 1:
                 in_place -= 1
                 view.suppose(*placed[in_place], -1)
-            if constrained:
-                self._seat(self.engine, 0)
             for at in range(len(placed) + (not ok)):
+                if constrained:
+                    self._seat(self.engine, at)
                 if in_place <= at < len(placed):
                     view.suppose(*placed[at], 1)
                     in_place += 1
                 if found := self.of_vm(at):
                     return found
-                if constrained and at < len(placed):
-                    self.engine.desk.seat((placed[at][0],), len(trial.order) - at - 1)
             return None
         finally:
             self.engine.desk.close()
@@ -216,11 +214,10 @@ class _Comparison:
 
     def _seat(self, engine: Engine, at: int) -> None:
         """Let the tenant, with the first so many VMs of the request, come to a policy's desk."""
-        trial = self.trial
-        homes = (*trial.homes, *trial.machines[:at])
-        engine.desk.open(self.decision.constraints, homes, len(trial.order) - at)
-        if not homes:
-            engine.desk.refuse(trial.refused)
+        seat = self.trial.seat(at)
+        engine.desk.open(seat.constraints, seat.homes, seat.remaining)
+        if self.trial.refused and not seat.terms.set and not seat.homes:
+            engine.desk.refuse(self.trial.refused)
 
     def of_vm(self, at: int) -> Difference | None:
         """The VM at a place in the order, which is on its machine, if it has one, with those before it."""
@@ -274,8 +271,8 @@ class _Comparison:
         if held >= 0:
             self.view.suppose(held, shape, -1)
         try:
-            other = self._says(theirs, self.engine, self.shapes[difference.vm], found, held) if held >= 0 else ""
-            own = self._says(ours, engine, shape, back, found.machine) if back else ""
+            other = self._says(theirs, self.engine, difference.vm, found, held) if held >= 0 else ""
+            own = self._says(ours, engine, difference.vm, back, found.machine) if back else ""
         finally:
             if held >= 0:
                 self.view.suppose(held, shape, 1)
@@ -290,18 +287,20 @@ class _Comparison:
         arms = (self.contrast.decided_by, *self.contrast.allocator.arms)
         return next(arm.policy.name for arm in arms if arm is not None and arm.engine is engine)
 
-    def _says(self, policy: str, engine: Engine, shape: Shape, found: Look, machine: int) -> str:
-        """What a policy says of a machine, in words."""
+    def _says(self, policy: str, engine: Engine, vm: int, found: Look, machine: int) -> str:
+        """What a policy says of a machine for a VM, in words."""
         zone, view, said = self.view.zone, self.view, opinion(engine.rules, found)
         name = zone.machine_names[machine]
         best = zone.machine_names[found.machine] if found.machine >= 0 else ""
         if said.verdict == "refused":
             assert said.rule is not None
-            return f"{policy} refuses {name} by {said.name} ({said.rule.reason(zone, found.detail)})"
+            reason = said.rule.reason(zone, found.detail, self.trial.seating.part_of(vm).terms.set)
+            return f"{policy} refuses {name} by {said.name} ({reason})"
         if said.verdict == "cluster":
             cluster = zone.cluster_names[int(view.machines[machine]["cluster"])]
             return f"{policy} looks at better clusters than that of {name}, {cluster}, by {said.name}"
         if said.verdict == "preferred":
+            shape = (self.shapes if engine is self.engine else self.trial.shapes)[vm]
             better, worse = (scores(engine, view, shape, m)[said.number] for m in (found.machine, machine))
             return f"{policy} prefers {best} to {name} by {said.name} ({better:.3f} against {worse:.3f})"
         return f"to {policy} {name} is as good"

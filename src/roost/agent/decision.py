@@ -9,6 +9,7 @@ import msgspec
 from roost.agent.gang import Trial
 from roost.engine.explain import Explanation, WhyNot
 from roost.engine.selection import Engine
+from roost.model.availability import Short
 from roost.model.request import Constraints, Placement, Request
 from roost.model.thresholds import Purpose
 
@@ -33,6 +34,12 @@ class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
     def ok(self) -> bool:
         """Whether the request was placed."""
         return bool(self.placements)
+
+    @property
+    def short(self) -> tuple[Short, ...]:
+        """What best effort could not reach."""
+        machines = self.allocator.zone.machines
+        return self.trial.short(machines["rack"], machines["update_domain"]) if self.ok else ()
 
     @property
     def purpose(self) -> Purpose:

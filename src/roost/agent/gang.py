@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from roost.engine.selection import Engine
+from roost.agent.seating import FREE, Part, Seating
+from roost.engine.selection import Assignment, Engine
 from roost.engine.shape import Shape
-from roost.model.request import Constraints
+from roost.model.availability import Short
+from roost.model.request import Constraints, Terms
 from roost.model.thresholds import Purpose
+
+
+class Seat(NamedTuple):
+    """How one VM comes to the desk."""
+
+    terms: Terms
+    constraints: Constraints  # of the terms, what it was held to
+    homes: tuple[int, ...]  # of the VMs that count for it, those placed before it included
+    remaining: int  # of these still to place, itself included
 
 
 class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -17,9 +31,10 @@ class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     order: tuple[int, ...]  # indexes of the request's VMs
     shapes: tuple[Shape, ...]  # by index in the request
-    homes: tuple[int, ...]  # where the tenant's VMs were before
+    seating: Seating  # where the tenant's VMs were before, and by which terms
     machines: tuple[int, ...]  # shorter than `order` if a VM found none
     refused: tuple[int, ...] = ()  # units (see `TenantDesk.unit_of`) tried before and found too small
+    rungs: tuple[int, ...] = ()  # by place in the order: of `Terms.rungs`, the one it was held to; 0 where it ends
     hits: int = 0  # evaluations that were there already
     updated: int = 0  # machines looked at to bring caches up to date
     top: int = 1  # see `Engine.assign`
@@ -34,54 +49,113 @@ class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
         """What the request is for."""
         return Purpose(self.shapes[0].traits["purpose"])
 
+    def seat(self, at: int) -> Seat:
+        """How the VM at a place in the order came to the desk."""
+        part = self.seating.part_of(self.order[at])
+        rung = self.rungs[at] if at < len(self.rungs) else 0
+        constraints = part.terms.rungs[rung] if rung else part.terms.constraints
+        return Seat(part.terms, constraints, *_counting(self.seating, self.order, self.machines, at))
+
+    def found(self, of_set: str) -> tuple[int, ...]:
+        """The machines that VMs of a set found, or those in none."""
+        return _found(self.seating, self.order, self.machines, of_set)
+
+    def short(self, racks: NDArray[np.integer], update_domains: NDArray[np.integer]) -> tuple[Short, ...]:
+        """What best effort could not reach; `racks`, `update_domains`: of each machine."""
+        if not any(self.rungs):
+            return ()
+        found = []
+        for name, part in self.seating.parts.items():
+            held = [self.seating.part_of(i) is part for i in self.order]
+            against = sum(own and rung > 0 for own, rung in zip(held, self.rungs, strict=False))
+            if not against:
+                continue
+            homes, wanted = [*part.homes, *self.found(name)], part.terms.constraints
+            reached = {}
+            for field, unit, least in (
+                ("fault_domains", racks, wanted.min_fault_domains),
+                ("update_domains", update_domains, wanted.min_update_domains),
+            ):
+                if least:
+                    reached[field] = len(set(unit[homes].tolist()))
+                    reached[f"wanted_{field}"] = min(least, len(homes))
+            found.append(Short(set=name, vms=against, **reached))
+        return tuple(found)
+
+
+def _found(seating: Seating, order: Sequence[int], machines: Sequence[int], of_set: str) -> tuple[int, ...]:
+    sets = seating.sets
+    return tuple([m for i, m in zip(order, machines, strict=False) if not sets or sets[i] == of_set])
+
+
+def _counting(seating: Seating, order: Sequence[int], machines: Sequence[int], at: int) -> tuple[tuple[int, ...], int]:
+    """Where the VMs are that count for the one at a place in the order, and how many of them are still to place."""
+    part, sets = seating.part_of(order[at]), seating.sets
+    if not sets:
+        return (*part.homes, *machines[:at]), len(order) - at
+    own = part.terms.set
+    return (*part.homes, *_found(seating, order, machines[:at], own)), sum(sets[i] == own for i in order[at:])
+
 
 def place_gang(
-    engine: Engine,
-    shapes: tuple[Shape, ...],
-    order: Sequence[int],
-    constraints: Constraints,
-    homes: tuple[int, ...],
-    top: int = 1,
+    engine: Engine, shapes: tuple[Shape, ...], order: Sequence[int], seating: Seating, top: int = 1
 ) -> Trial:
     """Place the VMs one by one, in order. If one finds no machine, nothing stays placed. `top`: see `Engine.assign`.
 
     VMs that must stay together may start in a place too small for all of them; then the other places are tried, too.
     The trial returned for a failure is the one that got furthest.
     """
-    desk, order = engine.desk, tuple(order)
-    desk.open(constraints, homes, len(order))
+    order = tuple(order)
     try:
-        trial = furthest = _attempt(engine, shapes, order, homes, (), top)
-        free_to_start = bool(constraints.colocate) and not homes
-        while trial.failed_vm is not None and trial.machines and free_to_start:
-            unit = desk.unit_of(trial.machines[0])
+        trial = furthest = _attempt(engine, shapes, order, seating, (), top)
+        while trial.failed_vm is not None and (unit := _too_small(engine, trial)) is not None:
             assert unit not in trial.refused, "no rule of the policy keeps VMs out of a refused unit"
-            refused = (*trial.refused, unit)
-            desk.restart(len(order), refused)
-            trial = _attempt(engine, shapes, order, homes, refused, top)
+            trial = _attempt(engine, shapes, order, seating, (*trial.refused, unit), top)
             furthest = max(furthest, trial, key=lambda t: len(t.machines))
         return trial if trial.failed_vm is None else furthest
     finally:
-        desk.close()
+        engine.desk.close()
+
+
+def _too_small(engine: Engine, trial: Trial) -> int | None:
+    """The unit in which VMs that must stay together began, if they may begin in another."""
+    part = trial.seating.parts.get("")
+    if part is None or not part.terms.constraints.colocate or part.homes or part.terms.best_effort:
+        return None
+    began = trial.found("")
+    return engine.desk.unit_of(began[0], part.terms.constraints.colocate) if began else None
 
 
 def _attempt(
     engine: Engine,
     shapes: tuple[Shape, ...],
     order: tuple[int, ...],
-    homes: tuple[int, ...],
+    seating: Seating,
     refused: tuple[int, ...],
     top: int,
 ) -> Trial:
+    sets, part = seating.sets, seating.part_of(order[0])
+    if seating is FREE:
+        engine.desk.close()
+    else:
+        _open(engine, part, *_counting(seating, order, (), 0), refused)
     before = engine.view.attempt()
     machines: list[int] = []
+    rungs: list[int] = []
     hits = updated = 0
     whole = False
     try:
         for i in order:
+            if sets and sets[i] != part.terms.set:
+                part = seating.part_of(i)
+                _open(engine, part, *_counting(seating, order, machines, len(machines)), refused)
             machine, looked, hit, _, _ = engine.assign(shapes[i], top)
             hits += hit
             updated += looked
+            if machine < 0 and part.terms.best_effort:
+                (machine, looked, _, _, _), rung = _assign_somehow(engine, shapes[i], part.terms, top)
+                rungs += [*[0] * (len(machines) - len(rungs)), rung]
+                updated += looked
             if machine < 0:
                 break
             machines.append(machine)
@@ -91,4 +165,23 @@ def _attempt(
             engine.view.keep()
         else:
             engine.view.rewind(before)
-    return Trial(order, shapes, homes, tuple(machines), refused, hits, updated, top)
+    return Trial(order, shapes, seating, tuple(machines), refused, tuple(rungs), hits, updated, top)
+
+
+def _open(engine: Engine, part: Part, homes: tuple[int, ...], wanted: int, refused: tuple[int, ...]) -> None:
+    """Let VMs that count for one another come to the desk; if there are none yet, not to begin in what was refused."""
+    engine.desk.open(part.terms.constraints, homes, wanted)
+    if refused and not part.terms.set and not homes:
+        engine.desk.refuse(refused)
+
+
+def _assign_somehow(engine: Engine, shape: Shape, terms: Terms, top: int) -> tuple[Assignment, int]:
+    """Place a VM that no machine suits by the terms, by as much of them as possible: where, and by which rung."""
+    rungs = terms.rungs
+    for rung in range(1, len(rungs)):
+        engine.desk.hold_to(rungs[rung])
+        found = engine.assign(shape, top)
+        if found.machine >= 0:
+            engine.desk.hold_to(terms.constraints)
+            break
+    return found, rung

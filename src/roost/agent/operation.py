@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from roost.model.availability import Short
 from roost.model.inventory import MachineSpec
 from roost.model.request import Placement, Request
 
@@ -116,6 +117,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     status: Status
     placements: tuple[Placement, ...] = ()
     evicted: tuple[Evicted, ...] = ()  # what gave way to them
+    short: tuple[Short, ...] = ()  # what best effort could not reach
     detail: str = ""
     code: str = ""  # of the error, if it is invalid
     where: str = ""  # the part of the operation that the error is about

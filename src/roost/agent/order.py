@@ -8,17 +8,22 @@ from roost.engine.shape import Shape
 from roost.model.zone import Zone
 
 
-def placing_order(zone: Zone, shapes: Sequence[Shape]) -> list[int]:
-    """Highest priority first: what gives way must not be of the request itself. Then hardest first, while every rack is
-    still open: pinned, then special hardware, then large.
+def placing_order(zone: Zone, shapes: Sequence[Shape], sets: Sequence[str] = ()) -> list[int]:
+    """Highest priority first: what gives way must not be of the request itself. Then one availability set after the
+    other, as they come. Then hardest first, while every rack is still open: pinned, then special hardware, then large.
 
-    A VM that fits few racks would find them taken (for the tenant's fault domains) by VMs that fit anywhere.
+    A VM that fits few racks would find them taken (for the tenant's fault domains) by VMs that fit anywhere. `sets`:
+    of each VM, if its tenant has any.
     """
     first = shapes[0]
-    if all(shape is first for shape in shapes):
-        return list(range(len(shapes)))
-    eases = {id(shape): _ease(zone, shape) for shape in {id(shape): shape for shape in shapes}.values()}
-    return sorted(range(len(shapes)), key=lambda i: eases[id(shapes[i])])
+    order = list(range(len(shapes)))
+    if not all(shape is first for shape in shapes):
+        eases = {id(shape): _ease(zone, shape) for shape in {id(shape): shape for shape in shapes}.values()}
+        order.sort(key=lambda i: eases[id(shapes[i])])
+    if sets:
+        comes = {name: i for i, name in enumerate(dict.fromkeys(sets))}
+        order.sort(key=lambda i: (shapes[i].traits["priority"], comes[sets[i]]))
+    return order
 
 
 def _ease(zone: Zone, shape: Shape) -> tuple[int, int, int, float]:

@@ -12,6 +12,7 @@ from roost.agent.gang import Trial
 from roost.agent.healing import to_heal
 from roost.agent.operation import HealVMs, Operation, PlaceVMs
 from roost.agent.replica import Replica
+from roost.agent.seating import seated
 from roost.engine.recheck import rows_of
 from roost.engine.ruleset import RulePolicy
 from roost.model.change import Placed
@@ -43,12 +44,14 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
         tenant.constraints = record.constraints
     order = record.order or tuple(range(len(request.vms)))
     names = [decided.placed[i].machine for i in order] if decided.placed else record.found
+    homes = {name: [index[each] for each in there] for name, there in {"": record.homes, **record.set_homes}.items()}
     trial = Trial(
         order=order,
         shapes=allocator.shapes_of(request, allocator.arms[0], Purpose[record.purpose.upper()]),
-        homes=tuple(index[name] for name in record.homes),
+        seating=seated(record.constraints, request.vms, homes),
         machines=tuple(index[name] for name in names),
         refused=record.refused,
+        rungs=record.rungs,
         hits=record.hits,
         updated=record.updated,
     )

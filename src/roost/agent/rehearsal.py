@@ -6,13 +6,14 @@ from types import ModuleType
 
 from roost.agent.gang import Trial, place_gang
 from roost.agent.order import placing_order
+from roost.agent.seating import Seating
 from roost.engine.compiler import uncompilable
 from roost.engine.ruleset import RuleSet
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape, Shapes
 from roost.engine.view import View
 from roost.model.errors import RoostError
-from roost.model.request import Constraints, Request
+from roost.model.request import Request
 from roost.model.thresholds import NONE, Purpose, of_row
 
 
@@ -39,14 +40,12 @@ class Rehearsal:
         self.engine = Engine(engine.view.at(engine.view.revision), engine.rules, engine.seed, kernel=engine.kernel)
         self._lots = engine.rng.copy()
 
-    def try_out(
-        self, request: Request, tenant: int, constraints: Constraints, homes: tuple[int, ...], purpose: Purpose
-    ) -> Trial:
+    def try_out(self, request: Request, tenant: int, beside: Seating, purpose: Purpose) -> Trial:
         """What would come of a request; nothing stays placed."""
         shapes = tuple(self.shapes.of(vm, tenant, f"request.vms[{i}]", purpose) for i, vm in enumerate(request.vms))
         self.engine.rng[:] = self._lots
-        order = placing_order(self.engine.view.zone, shapes)
-        trial = place_gang(self.engine, shapes, order, constraints, homes)
+        order = placing_order(self.engine.view.zone, shapes, beside.sets)
+        trial = place_gang(self.engine, shapes, order, beside)
         if trial.failed_vm is None:
             for i, machine in zip(trial.order, trial.machines, strict=True):
                 self.engine.view.remove(machine, trial.shapes[i])

@@ -12,6 +12,7 @@ import numpy as np
 from roost.agent.gang import Trial
 from roost.agent.rehearsal import Rehearsal
 from roost.engine.explain import Remedy
+from roost.model.availability import AvailabilitySet
 from roost.model.request import UNCONSTRAINED, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import WORDS, Purpose
@@ -32,12 +33,10 @@ def remedies(allocator: Allocator, rehearsal: Rehearsal, request: Request, numbe
     constraints = tenant.constraints if tenant else (request.constraints or UNCONSTRAINED)
 
     def fits(wanted: Request, under: Constraints) -> bool:
-        return rehearsal.try_out(wanted, number, under, failed.homes, failed.purpose).failed_vm is None
+        beside = failed.seating.under(under)
+        return rehearsal.try_out(wanted, number, beside, failed.purpose).failed_vm is None
 
-    found = []
-    for name, value in constraints.named.items():
-        if fits(request, msgspec.structs.replace(constraints, **{name: "" if name == "colocate" else 0})):
-            found.append(Remedy("constraint", f"drop the constraint {name} = {value}"))
+    found = [Remedy("constraint", text) for text, rest in _less(constraints, failed) if fits(request, rest)]
     for pin in ("generation", "cluster", "datacenter"):
         if not any(getattr(vm, pin) for vm in request.vms):
             continue
@@ -58,6 +57,30 @@ def remedies(allocator: Allocator, rehearsal: Rehearsal, request: Request, numbe
                 found.append(Remedy("free", f"free {listed} on {name}", tuple(vm.name for vm in vms), name))
                 break
     return found
+
+
+def _less(constraints: Constraints, failed: Trial) -> Iterator[tuple[str, Constraints]]:
+    """What a tenant might ask for instead, without one of the constraints of VMs in the request."""
+    for of_set, part in failed.seating.parts.items():
+        if part.terms.best_effort:
+            continue  # it is not for them
+        if not of_set:
+            for name, value in constraints.named.items():
+                rest = msgspec.structs.replace(constraints, **{name: "" if name == "colocate" else 0})
+                yield f"drop the constraint {name} = {value}", rest
+            continue
+        wanted = constraints.sets[of_set]
+        for name in ("fault_domains", "update_domains"):
+            other = "update_domains" if name == "fault_domains" else "fault_domains"
+            if getattr(wanted, name) and getattr(wanted, other):
+                less = msgspec.structs.replace(wanted, **{name: 0})
+                yield f"drop {name} = {getattr(wanted, name)} of set {of_set}", _with_set(constraints, of_set, less)
+        best = msgspec.structs.replace(wanted, best_effort=True)
+        yield f"let set {of_set} do its best (best_effort)", _with_set(constraints, of_set, best)
+
+
+def _with_set(constraints: Constraints, name: str, wanted: AvailabilitySet) -> Constraints:
+    return msgspec.structs.replace(constraints, sets={**constraints.sets, name: wanted})
 
 
 def _thresholds_to_lift(allocator: Allocator, purpose: Purpose) -> Iterator[tuple[int, Remedy]]:

@@ -116,7 +116,7 @@ class Requeue:
         order = sorted(waiting, key=lambda vm: (bands.get(waiting[vm].spec.priority, 0), waiting[vm].since, vm))
         for vm in order:
             each = waiting[vm]
-            together = (each.constraints.named or each.constraints.evict_together) and vm not in self._alone
+            together = (each.constraints.on_places or each.constraints.evict_together) and vm not in self._alone
             found.setdefault((each.tenant, "" if together else vm), {})[vm] = each
         return [Unit(vms) for vms in found.values()]
 

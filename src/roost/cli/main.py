@@ -18,6 +18,7 @@ from roost.cli import (
     explain,
     heal,
     machine,
+    maintenance,
     policy,
     policy_diff,
     serve,
@@ -69,6 +70,7 @@ app.command("changes", rich_help_panel=OPERATE)(changes.changes)
 app.command("decisions", rich_help_panel=OPERATE)(decisions.decisions)
 app.add_typer(evictions.app, name="evictions", rich_help_panel=OPERATE)
 app.add_typer(heal.app, name="heal", rich_help_panel=OPERATE)
+app.add_typer(maintenance.app, name="maintenance", rich_help_panel=OPERATE)
 app.command("audit", rich_help_panel=OPERATE)(audit.audit)
 app.add_typer(whatif.app, name="whatif", rich_help_panel=OPERATE)
 

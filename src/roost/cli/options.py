@@ -21,7 +21,7 @@ from roost.cli.output import STORE, advise
 from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from roost.client import Client, Constraints, VMWish
+    from roost.client import AvailabilitySet, Client, Constraints, VMWish
 
 T = TypeVar("T")
 PAGE = 1_000  # the most that is asked for at once
@@ -94,7 +94,12 @@ class VMs:
     """VMs that are wanted."""
 
     vm: Annotated[
-        list[str] | None, typer.Option("--vm", help="A VM type, or so many of it; repeatable.", metavar="TYPE[=COUNT]")
+        list[str] | None,
+        typer.Option(
+            "--vm",
+            help="A VM type, or so many of it, in an availability set or in none; repeatable.",
+            metavar="TYPE[=COUNT][@SET]",
+        ),
     ] = None
     priority: Annotated[str, _about(VMS, "--priority", help="A priority band of the zone.")] = ""
     datacenter: Annotated[str, _about(VMS, "--datacenter", help="Only there.")] = ""
@@ -115,9 +120,12 @@ class VMs:
 
         found = []
         for each in self.vm or ():
-            name, _, number = each.partition("=")
-            if not name or (number and not (number.isascii() and number.isdigit() and int(number) > 0)):
-                raise InvalidInput("--vm", f"is {each!r}", "write D2, or D2=3 for three of them")
+            which, at, of_set = each.partition("@")
+            name, _, number = which.partition("=")
+            counted = not number or (number.isascii() and number.isdigit() and int(number) > 0)
+            if not name or not counted or (at and not of_set):
+                remedy = "write D2, or D2=3 for three of them, or D2=3@db for three in availability set db"
+                raise InvalidInput("--vm", f"is {each!r}", remedy)
             found.append(
                 VMWish(
                     type=name,
@@ -130,6 +138,7 @@ class VMs:
                     cluster=self.cluster,
                     generation=self.generation,
                     requeue=self.requeue,
+                    set=of_set,
                 )
             )
         return found
@@ -178,13 +187,49 @@ class ConstraintOptions:
     evict_together: Annotated[
         bool, _about(CONSTRAINTS, "--evict-together", help="If one has to give way, those of lower priority go, too.")
     ] = False
+    best_effort: Annotated[
+        bool, _about(CONSTRAINTS, "--best-effort", help="Place VMs in no set even where that breaks the constraints.")
+    ] = False
+    sets: Annotated[
+        list[str] | None,
+        _about(
+            CONSTRAINTS,
+            "--set",
+            help="An availability set: racks and update domains to spread its VMs over; repeatable.",
+            metavar="NAME:fds=N,uds=N[,best-effort]",
+        ),
+    ] = None
 
     def chosen(self) -> Constraints:
         """As the service understands it."""
         from roost.client import Constraints
 
         given = {each.name: getattr(self, each.name) for each in fields(self)}
-        return Constraints(**{**given, "colocate": str(self.colocate or "")})
+        sets = dict(_named_set(each) for each in self.sets or ())
+        if len(sets) < len(self.sets or ()):
+            raise InvalidInput("--set", "names a set twice", "names must differ")
+        return Constraints(**{**given, "colocate": str(self.colocate or ""), "sets": sets})
+
+
+DOMAINS = {"fds": "fault_domains", "uds": "update_domains"}
+
+
+def _named_set(text: str) -> tuple[str, AvailabilitySet]:
+    """An availability set as it is written on the command line."""
+    from roost.client import AvailabilitySet
+
+    name, _, terms = text.partition(":")
+    wanted: dict[str, Any] = {}
+    for term in terms.split(","):
+        field, _, number = term.partition("=")
+        if term == "best-effort" and "best_effort" not in wanted:
+            wanted["best_effort"] = True
+        elif DOMAINS.get(field, field) in wanted or field not in DOMAINS or not (number.isascii() and number.isdigit()):
+            remedy = "write db:fds=3, web:uds=10 or db:fds=3,uds=5,best-effort"
+            raise InvalidInput("--set", f"is {text!r}", remedy)
+        else:
+            wanted[DOMAINS[field]] = int(number)
+    return name, AvailabilitySet(**wanted)
 
 
 @dataclass(frozen=True)

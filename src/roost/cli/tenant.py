@@ -15,6 +15,7 @@ from roost.model.errors import InvalidInput
 from roost.model.request import UNCONSTRAINED
 
 if TYPE_CHECKING:
+    from roost.model.availability import AvailabilitySet
     from roost.wire import BatchItem, BatchResult, Done, Placed, VMWish
 
 app = typer.Typer(help="Create tenants, scale them, look at them, delete them.", no_args_is_help=True)
@@ -41,6 +42,7 @@ def create(
       roost tenant create shop --vm D2=2 --vm D4=3 --min-fault-domains 3 --max-per-machine 1
       roost tenant create batch --vm A2=40 --priority spot --dry-run
       roost tenant create render --vm D2=8 --priority spot --requeue
+      roost tenant create shop --set db:fds=3 --set web:uds=10,best-effort --vm D4=3@db --vm D2=10@web
       echo '{"tenant": "db", "vms": [{"type": "D4", "count": 2}]}' | roost tenant create --file -
     """
     wishes, wanted = vms.wishes(), constraints.chosen()
@@ -69,10 +71,11 @@ def scale_out(
     dry_run: DryRun = False,
     output: Output = Form.TABLE,
 ) -> None:
-    """Place more VMs of a tenant: all of them, or none. Its constraints hold for all of its VMs together.
+    """Place more VMs of a tenant: all of them, or none. Its constraints and sets hold for all of its VMs together.
 
     \b
       roost tenant scale-out web --vm D2=2
+      roost tenant scale-out shop --vm D4=2@db
       roost tenant scale-out web --vm D4 --key deploy-42
     """
     wishes = vms.wishes()
@@ -135,9 +138,20 @@ def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
     constraints = [f"{name} {value}" for name, value in found.constraints.named.items()]
     if found.constraints.evict_together:
         constraints.append("evict_together")
+    if found.constraints.best_effort:
+        constraints.append("best_effort")
     facts = {"tenant": found.tenant, "generation": str(found.generation)}
-    print_facts({**facts, "constraints": ", ".join(constraints) or "none"})
-    print_table(("vm", "type", "machine", "priority"), ((vm.vm, vm.type, vm.machine, vm.priority) for vm in found.vms))
+    facts["constraints"] = ", ".join(constraints) or "none"
+    print_facts(facts | {f"set {name}": _terms(wanted) for name, wanted in found.constraints.sets.items()})
+    columns = ("vm", "type", "machine", "priority", *(("set",) if found.constraints.sets else ()))
+    print_table(columns, ([getattr(vm, column) for column in columns] for vm in found.vms))
+
+
+def _terms(wanted: AvailabilitySet) -> str:
+    """What an availability set asks for."""
+    asked = {"fault_domains": wanted.fault_domains, "update_domains": wanted.update_domains}
+    domains = [f"{field} {number}" for field, number in asked.items() if number]
+    return ", ".join([*domains, *(["best_effort"] if wanted.best_effort else [])])
 
 
 @app.command("list")
@@ -240,6 +254,8 @@ def _show_placed(placed: Placed, output: Form) -> None:
     print_table(("vm", "type", "machine"), ((each.vm, each.type, each.machine) for each in placed.vms))
     if placed.evictions:
         advise(_given_way(placed))
+    for short in placed.short:
+        advise(f"short of what was asked: {short}")
     if placed.dry_run:
         advise("nothing was placed: this is what would come of it now")
     else:

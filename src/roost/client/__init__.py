@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from roost.client.calls import Call
     from roost.client.client import Client
     from roost.client.errors import ServiceProblem, ServiceUnreachable
+    from roost.model.availability import AvailabilitySet
     from roost.model.request import Constraints
     from roost.wire import (
         BatchItem,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient",
+    "AvailabilitySet",
     "BatchItem",
     "Call",
     "Client",
@@ -47,6 +49,7 @@ __all__ = [
 
 _HOMES = {
     "AsyncClient": "roost.client.async_client",
+    "AvailabilitySet": "roost.model.availability",
     "BatchItem": "roost.wire",
     "Call": "roost.client.calls",
     "Client": "roost.client.client",

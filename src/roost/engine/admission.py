@@ -7,8 +7,11 @@ from roost.engine.shape import Shape
 from roost.engine.tenant import TenantDesk
 
 
-def refusal(engine: Engine, shape: Shape, machine: int) -> str | None:
-    """Why a machine may not have a VM of the tenant at the desk: the first rule that says so; None if none does."""
+def refusal(engine: Engine, shape: Shape, machine: int, of_set: str = "") -> str | None:
+    """Why a machine may not have a VM of the tenant at the desk: the first rule that says so; None if none does.
+
+    `of_set`: the availability set at the desk, if it is one.
+    """
     view, rules, zone, desk = engine.view, engine.rules, engine.view.zone, engine.desk
     row, vm = plain(view.machines[machine]), plain(shape.record)
     cluster = plain(view.clusters[row.cluster])
@@ -24,7 +27,7 @@ def refusal(engine: Engine, shape: Shape, machine: int) -> str | None:
         for bound in rules.tenant_rules:
             tenant.here = _here(desk, bound.rule.domain, machine)
             if not bound.rule.function(tenant, *bound.constants(zone)):
-                return _said(bound, bound.reason(zone, 0))
+                return _said(bound, bound.reason(zone, 0, of_set))
     return None
 
 

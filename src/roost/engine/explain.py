@@ -35,9 +35,11 @@ class Subject:
     request: Request
     vm: int
     shape: Shape
-    constraints: Constraints
-    homes: Sequence[int]  # machines of the tenant's VMs, those placed earlier by this request included
-    remaining: int  # VMs of the request still to place, this one included
+    of_set: str  # its availability set, if it is in one
+    constraints: Constraints  # what it was held to
+    waived: Sequence[str]  # what it was not held to, as no machine would have done
+    homes: Sequence[int]  # machines of the VMs that count for it, those placed earlier by this request included
+    remaining: int  # VMs of the request still to place that count for it, this one included
     refused: Sequence[int]  # units tried before and found too small for all of the request's VMs
     earlier: Sequence[tuple[int, Shape]]
     chosen: int | None  # the machine it got
@@ -101,6 +103,8 @@ class Explanation:
     unnamed: int = 0  # and others, whose names are none of the reader's business
     failure: Failure | None = None
     remedies: tuple[Remedy, ...] = ()  # changes that would make it fit, least first
+    of_set: str = ""  # the VM's availability set
+    waived: tuple[str, ...] = ()  # what it was not held to, as no machine would have done
 
     def with_remedies(self, remedies: Sequence[Remedy]) -> Explanation:
         """The same, with what would make it fit."""
@@ -121,9 +125,15 @@ class Explanation:
         return f"0/{self.machines:,} machines are available: {reasons}"
 
     def __str__(self) -> str:
-        lines = [f"{self.vm_type} for {self.tenant} (VM {self.vm}): {self.summary}"]
+        of_set = f" of set {self.of_set}" if self.of_set else ""
+        lines = [f"{self.vm_type} for {self.tenant} (VM {self.vm}{of_set}): {self.summary}"]
         if self.failure:
-            lines.append(f"  {self.failure.replace('_', ' ')}: {FAILURES[self.failure]}")
+            why = FAILURES[self.failure]
+            if of_set:
+                why = why.replace("the tenant's own constraints", f"the terms{of_set}")
+            lines.append(f"  {self.failure.replace('_', ' ')}: {why}")
+        if self.waived:
+            lines.append(f"  best effort: no machine would have done with {', '.join(self.waived)}")
         lines += [f"  it would fit if you {remedy}" for remedy in self.remedies]
         if count := len(self.victims) + self.unnamed:
             others = [f"{self.unnamed:,} VM{'s'[: self.unnamed > 1]} of others"] if self.unnamed else []
@@ -204,11 +214,13 @@ def explain(engine: Engine, view: View, subject: Subject) -> Explanation:
         machines=len(names),
         valid=valid,
         funnel=(*cluster_stages(engine, scratch, judged), *machine_stages(engine, scratch, judged, chosen)),
-        reasons=_reasons(engine, scratch, judged),
+        reasons=_reasons(engine, scratch, judged, subject.of_set),
         candidates=tuple(_candidate(engine, scratch, subject.shape, m) for m in listed),
         tied=tied,
         decided_by=decided_by,
         failure=_failure(engine, scratch, subject, desk) if subject.chosen is None else None,
+        of_set=subject.of_set,
+        waived=tuple(subject.waived),
     )
 
 
@@ -223,7 +235,7 @@ def why_not(engine: Engine, view: View, subject: Subject, machine: int) -> WhyNo
     verdict = int(judged.verdicts[machine])
     if verdict >= 0:
         bound = (*rules.cluster_validators, *rules.validators, *rules.tenant_rules)[verdict]
-        text = _text(engine, scratch, verdict, int(judged.details[machine]))
+        text = _text(engine, scratch, verdict, int(judged.details[machine]), subject.of_set)
         return WhyNot(name, "refused", bound.rule.name, text, winner)
     assert subject.chosen is not None, "a valid machine exists, yet none was chosen"
     chosen = chosen_clusters(engine, scratch, subject.shape, judged)
@@ -250,7 +262,7 @@ def _stage(view: View, subject: Subject) -> tuple[View, TenantDesk]:
         scratch.place(machine, shape)
     desk = TenantDesk(scratch)
     desk.open(subject.constraints, subject.homes, subject.remaining)
-    if not subject.homes:
+    if not subject.homes and not subject.of_set:
         desk.refuse(subject.refused)
     return scratch, desk
 
@@ -262,23 +274,24 @@ def _candidate(engine: Engine, view: View, shape: Shape, machine: int) -> Candid
     )
 
 
-def _reasons(engine: Engine, view: View, judged: Judgement) -> tuple[Reason, ...]:
+def _reasons(engine: Engine, view: View, judged: Judgement, of_set: str) -> tuple[Reason, ...]:
     """Why machines are out, most first; each machine under the first rule that refuses it."""
     rules = engine.rules
     everything = (*rules.cluster_validators, *rules.validators, *rules.tenant_rules)
     out = judged.verdicts >= 0
     counts = Counter(zip(judged.verdicts[out].tolist(), judged.details[out].tolist(), strict=True))
     found = [
-        Reason(_text(engine, view, verdict, detail), everything[verdict].rule.name, machines)
+        Reason(_text(engine, view, verdict, detail, of_set), everything[verdict].rule.name, machines)
         for (verdict, detail), machines in counts.items()
     ]
     return tuple(sorted(found, key=lambda r: (-r.machines, r.text)))
 
 
-def _text(engine: Engine, view: View, verdict: int, detail: int) -> str:
+def _text(engine: Engine, view: View, verdict: int, detail: int, of_set: str) -> str:
     """Why a rule, by its place among all hard rules, refuses."""
     rules = engine.rules
-    return (*rules.cluster_validators, *rules.validators, *rules.tenant_rules)[verdict].reason(view.zone, detail)
+    everything = (*rules.cluster_validators, *rules.validators, *rules.tenant_rules)
+    return everything[verdict].reason(view.zone, detail, of_set)
 
 
 def _failure(engine: Engine, view: View, subject: Subject, desk: TenantDesk) -> Failure:

@@ -82,8 +82,13 @@ class BoundRule:
                 resolved.append(value)
         return tuple(resolved)
 
-    def reason(self, zone: Zone, detail: int) -> str:
-        """Why it refuses: its reason, the placeholder filled from the zone's own words."""
+    def reason(self, zone: Zone, detail: int, of_set: str = "") -> str:
+        """Why it refuses: its reason, the placeholder filled from the zone's own words.
+
+        `of_set`: the availability set of the VM, by whose terms tenant rules go.
+        """
+        if of_set and self.rule.kind == "tenant":
+            return f"{self.rule.reason} for set {of_set}"
         if self.rule.detail is None:
             return self.rule.reason
         words: dict[str, Sequence[str]] = {

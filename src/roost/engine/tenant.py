@@ -6,11 +6,14 @@ import numpy as np
 
 from roost.engine.tenant_row import COLOCATE, TENANT_TYPE
 from roost.engine.view import View
-from roost.model.request import UNCONSTRAINED, Constraints
+from roost.model.request import ON_PLACES, UNCONSTRAINED, Constraints
 
 
 class TenantDesk:
-    """Where the VMs of the tenant being served are. One desk serves one tenant at a time; opening it clears it."""
+    """Where the VMs of the tenant being served are. One desk serves one tenant at a time; opening it clears it.
+
+    Of a tenant with availability sets it serves one set at a time, and knows of no VMs but those of the set.
+    """
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -33,6 +36,12 @@ class TenantDesk:
             self.row[field] = COLOCATE[str(value)] if field == "colocate" else value
         self.seat(homes, wanted)
 
+    def hold_to(self, constraints: Constraints) -> None:
+        """Serve the same tenant, which has constraints, by others from now on."""
+        for field in ON_PLACES:
+            value = getattr(constraints, field)
+            self.row[field] = COLOCATE[value] if field == "colocate" else value
+
     def seat(self, homes: Sequence[int], wanted: int) -> None:
         """The tenant has VMs on `homes`, besides those it had, and wants `wanted` more."""
         view, new = self.view, np.array(homes, np.int64)
@@ -40,9 +49,9 @@ class TenantDesk:
         if len(new):
             view.kernel.seat(view.machines, view.racks, view.clusters, self.row, self.counts, self.homes, new)
 
-    def unit_of(self, machine: int) -> int:
-        """The unit of the tenant's co-location that holds a machine, by its place among the counts."""
-        view, level = self.view, int(self.row["colocate"][0])
+    def unit_of(self, machine: int, colocate: str) -> int:
+        """The unit of a co-location that holds a machine, by its place among the counts."""
+        view, level = self.view, COLOCATE[colocate]
         row, racks_at = view.machines[machine], len(view.machines)
         clusters_at = racks_at + len(view.racks)
         return {
@@ -50,12 +59,6 @@ class TenantDesk:
             COLOCATE["cluster"]: clusters_at + int(row["cluster"]),
             COLOCATE["datacenter"]: clusters_at + len(view.clusters) + int(row["datacenter"]),
         }[level]
-
-    def restart(self, wanted: int, refused: Sequence[int]) -> None:
-        """Begin the same request again, for a tenant that has no VMs, but not in the units that were refused."""
-        self._leave()
-        self.seat((), wanted)
-        self.refuse(refused)
 
     def refuse(self, units: Sequence[int]) -> None:
         """Rule out units (see `unit_of`) for the tenant's first VM: a count below zero says "tried, too small"."""
@@ -65,12 +68,9 @@ class TenantDesk:
     def close(self) -> None:
         """Forget the tenant."""
         if self.constrained:
-            self._leave()
+            view = self.view
+            self.counts[self._refused] = 0
+            view.kernel.leave(view.machines, view.racks, view.clusters, self.row, self.counts, self.homes)
             self._refused.clear()
             self.row[:] = np.zeros(1, TENANT_TYPE)
             self.constrained = False
-
-    def _leave(self) -> None:
-        view = self.view
-        self.counts[self._refused] = 0
-        view.kernel.leave(view.machines, view.racks, view.clusters, self.row, self.counts, self.homes)

@@ -11,6 +11,7 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
+from roost.model.availability import USUAL_DOMAINS, MostDomains
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.thresholds import Thresholds, of_row
 from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
@@ -40,6 +41,7 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     conflicts: tuple[tuple[str, str], ...] = ()  # anti-colocation classes that keep apart
     excluded: Mapping[str, tuple[str, ...]] = {}  # cluster name -> VM types it refuses
     thresholds: Mapping[str, Thresholds] = {}  # cluster name -> empty machines it keeps
+    availability: MostDomains = USUAL_DOMAINS  # what one availability set may ask for
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
@@ -77,6 +79,7 @@ def catalogue_of(zone: Zone) -> Catalogue:
             zone.cluster_names[c]: of_row(zone.clusters["thresholds"][c])
             for c in np.flatnonzero(zone.clusters["thresholds"].any(axis=1))
         },
+        availability=zone.availability,
     )
 
 
@@ -136,6 +139,7 @@ def zone_of(catalogue: Catalogue, machines: Iterable[MachineSpec]) -> Zone:
         conflicts=catalogue.conflicts,
         excluded={name: types for name, types in catalogue.excluded.items() if name in clusters},
         thresholds={name: kept for name, kept in catalogue.thresholds.items() if name in clusters},
+        availability=catalogue.availability,
     )
     laid_out = [machine for rack in racks for machine in rack]
     bits = {features: zone.feature_bits(features) for features in {m.features for m in laid_out}}

@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
+from roost.model.availability import MOST, AvailabilitySet, check_sets
 from roost.model.errors import InvalidInput
 
-MOST = 1_000_000  # of anything a constraint can ask for
 HOLD = "~hold"  # how the name of room ends that is held for a VM which is to move; no VM is called so
 Colocation = Literal["rack", "cluster", "datacenter"]
 
@@ -29,6 +29,7 @@ class VM(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     generation: str = ""
     traits: Mapping[str, int] = {}  # values for traits that only a user's own rules know
     requeue: bool = False  # placed again, as soon as there is room, after it had to give way to a higher priority
+    set: str = ""  # the availability set of its tenant that it is in
 
     def __post_init__(self) -> None:
         if not isinstance(self.type, str) or not self.type:
@@ -59,6 +60,8 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_per_rack: int = 0
     colocate: Colocation | Literal[""] = ""
     evict_together: bool = False  # when one of its VMs has to give way, the others of lower priority go with it
+    best_effort: bool = False  # a VM in no set that no machine suits by all of these is placed all the same
+    sets: Mapping[str, AvailabilitySet] = {}  # by name; VMs of a set are held to its terms, those in none to the rest
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
@@ -66,9 +69,11 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if field == "colocate":
                 if value not in ("", "rack", "cluster", "datacenter"):
                     raise InvalidInput("constraints.colocate", f"is {value!r}", "use rack, cluster or datacenter")
-            elif field == "evict_together":
+            elif field in ("evict_together", "best_effort"):
                 if not isinstance(value, bool):
-                    raise InvalidInput("constraints.evict_together", f"is {value!r}", "use true or false")
+                    raise InvalidInput(f"constraints.{field}", f"is {value!r}", "use true or false")
+            elif field == "sets":
+                check_sets(value)
             elif not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST:
                 remedy = f"use a whole number up to {MOST:,}, 0 for no constraint"
                 raise InvalidInput(f"constraints.{field}", f"is {value!r}", remedy)
@@ -82,14 +87,65 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 "constraints.colocate", "asks for one rack while min_fault_domains asks for several", "drop one of them"
             )
 
+        if self.best_effort and not self.named:
+            remedy = "constrain something, or say it of a set, in the set"
+            raise InvalidInput("constraints.best_effort", "has nothing that could be waived", remedy)
+
+    def __hash__(self) -> int:
+        return hash((*self.named.items(), self.evict_together, self.best_effort, frozenset(self.sets.items())))
+
     @property
     def named(self) -> dict[str, int | str]:
-        """The constraints on where VMs may be that are set, by name."""
+        """The tenant's own constraints on where VMs may be, those of its sets aside, by name."""
         return {field: getattr(self, field) for field in ON_PLACES if getattr(self, field)}
 
+    @property
+    def on_places(self) -> bool:
+        """Whether anything is asked of where VMs are."""
+        return bool(self.sets or self.named)
 
-ON_PLACES = tuple(field for field in Constraints.__struct_fields__ if field != "evict_together")
+    def terms(self, name: str = "") -> "Terms":
+        """What the VMs of a set are held to; without a name, those in none."""
+        if not name:
+            plain = self if not (self.sets or self.best_effort) else Constraints(**self.named)  # type: ignore[arg-type]
+            return Terms(plain, "", self.best_effort)
+        wanted = self.sets[name]
+        spread = Constraints(
+            min_fault_domains=wanted.fault_domains,
+            fault_domain_skew=int(wanted.fault_domains > 0),
+            min_update_domains=wanted.update_domains,
+            update_domain_skew=int(wanted.update_domains > 0),
+        )
+        return Terms(spread, name, wanted.best_effort)
+
+
+NOT_ON_PLACES = ("evict_together", "best_effort", "sets")
+ON_PLACES = tuple(field for field in Constraints.__struct_fields__ if field not in NOT_ON_PLACES)
 UNCONSTRAINED = Constraints()
+
+
+class Terms(msgspec.Struct, frozen=True, gc=False):
+    """What VMs that count for one another are held to: those of an availability set, or a tenant's that are in none."""
+
+    constraints: Constraints  # without sets
+    set: str = ""
+    best_effort: bool = False
+
+    @property
+    def rungs(self) -> tuple[Constraints, ...]:
+        """What a VM is held to, strictest first; to each next one only if no machine would do.
+
+        Update domains are given up before fault domains; even spread over the domains there are, last.
+        """
+        all_of_it = self.constraints
+        if not self.best_effort:
+            return (all_of_it,)
+        found = [all_of_it]
+        for given_up in (("min_update_domains",), ("min_fault_domains",), ("min_update_domains", "min_fault_domains")):
+            rest = msgspec.structs.replace(all_of_it, **dict.fromkeys(given_up, 0))
+            if rest not in found:
+                found.append(rest)
+        return (*found, UNCONSTRAINED) if UNCONSTRAINED not in found else tuple(found)
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):

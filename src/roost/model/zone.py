@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from roost.model.availability import USUAL_DOMAINS, MostDomains
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.rows import MachineState, cluster_type, machine_type, rack_type
 from roost.model.thresholds import Thresholds
@@ -107,12 +108,13 @@ class Zone:
         conflicts: Sequence[tuple[str, str]] = (),
         excluded: Mapping[str, Sequence[str]] | None = None,
         thresholds: Mapping[str, Thresholds] | None = None,
+        availability: MostDomains = USUAL_DOMAINS,
     ) -> None:
         """`groups` come sorted so that a cluster's racks are adjacent; `excluded` lists VM types a cluster refuses.
 
-        `thresholds`: the empty machines that clusters keep.
+        `thresholds`: the empty machines that clusters keep. `availability`: what one availability set may ask for.
         """
-        self.name = name
+        self.name, self.availability = name, availability
         self.resources, self.bands = tuple(resources), tuple(bands)
         self.generations, self.vm_types = tuple(generations), tuple(vm_types)
         named = {f for g in generations for f in g.features} | {f for t in vm_types for f in t.requires}

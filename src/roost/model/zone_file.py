@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from roost.model.availability import USUAL_DOMAINS, MostDomains
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.machine_list import (
     COLUMNS,
@@ -56,6 +57,11 @@ Count = Annotated[int, Meta(ge=1, le=MOST_MACHINES)]
 At = tuple[Step, ...]
 
 
+class _Availability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    fault_domains: Count = USUAL_DOMAINS.fault_domains
+    update_domains: Count = USUAL_DOMAINS.update_domains
+
+
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Name
     generations: str | dict[str, Any]
@@ -65,6 +71,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     features: list[Name] = []
     anti_colocation: list[tuple[Name, Name]] = []
     thresholds: dict[str, Any] = {}
+    availability: _Availability = _Availability()
     clusters: list[Any] = []
     machines: str = ""
 
@@ -125,6 +132,7 @@ def load_zone(path: str | Path) -> Zone:
             conflicts=head.anti_colocation,
             excluded={cluster.name: cluster.excludes for cluster in clusters},
             thresholds=thresholds,
+            availability=MostDomains(**msgspec.structs.asdict(head.availability)),
         )
     except InvalidInput as error:
         raise file.mistake((error.where,), error.problem, error.remedy) from None

@@ -7,21 +7,22 @@ that were declined then are not in the feed, and moves are no policy's placement
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cached_property
 from statistics import fmean
 
 import msgspec
 
-from roost.agent.allocator import Allocator, Arm, Usage
+from roost.agent.allocator import Allocator, Arm, RunningVM, Usage
 from roost.agent.contrast import Contrast
 from roost.agent.decision import Decision
 from roost.agent.gang import Trial
 from roost.agent.replica import Replica
+from roost.agent.seating import seating
 from roost.model.change import Entry
 from roost.model.errors import InvalidInput
-from roost.model.request import HOLD, UNCONSTRAINED, Placement, Request
+from roost.model.request import HOLD, Placement, Request
 from roost.model.thresholds import Purpose
 from roost.rules.policy import Policy
 from roost.sim.diff import Diff
@@ -158,17 +159,18 @@ class _Recorded:
         trial = Trial(
             order=order,
             shapes=allocator.shapes_of(request, arm, Purpose[record.purpose.upper()]),
-            homes=() if entry.constraints == UNCONSTRAINED else tuple(self._homes(entry.tenant)),
+            seating=seating(entry.constraints, request.vms, self._running(entry.tenant)),
             machines=tuple(index[entry.placed[i].machine] for i in order),
             refused=record.refused,
+            rungs=record.rungs,
         )
         placements = tuple(Placement(each.vm, each.spec.type, each.machine) for each in entry.placed)
         at = allocator.view.revision
         return Decision(request, entry.constraints, placements, trial, at, at, arm.engine, allocator)
 
-    def _homes(self, tenant: str) -> Iterator[int]:
-        if known := self._allocator.tenants.get(tenant):
-            yield from (vm.machine for vm in known.vms.values())
+    def _running(self, tenant: str) -> Collection[RunningVM]:
+        known = self._allocator.tenants.get(tenant)
+        return known.vms.values() if known else ()
 
     def _arm(self, record: Record) -> Arm:
         """The policy that decided, with the lots of its agent."""

@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from roost.model.availability import Short
 from roost.model.change import Entry, Placed
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
@@ -194,10 +195,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     waited_us: int = 0  # in the queue, the earlier tries included
     decided_us: int = 0
     constraints: Constraints = UNCONSTRAINED  # the tenant's then
-    homes: tuple[str, ...] = ()  # machines of the tenant's VMs, if it has constraints
+    homes: tuple[str, ...] = ()  # machines of the tenant's VMs in no availability set, if it has constraints
+    set_homes: Mapping[str, tuple[str, ...]] = {}  # of those in the sets that the request has VMs of
     order: tuple[int, ...] = ()  # in which the VMs were placed, unless as they came
     found: tuple[str, ...] = ()  # of a request that was declined: the machines that its first VMs found, in that order
     refused: tuple[int, ...] = ()  # units found too small for VMs that stay together
+    rungs: tuple[int, ...] = ()  # in that order: what VMs placed by best effort were held to, 0 for all of the terms
+    short: tuple[Short, ...] = ()  # what best effort could not reach
     victims: tuple[Victim, ...] = ()  # what gave way
     lots: int = 0  # the state of its random numbers afterwards
     avoiding: bool = False  # drew among the top N instead of the best, to avoid conflicts

@@ -541,7 +541,7 @@ class _Desk:
         tenant, now = proposal.tenant, known.stamp if known else 0
         if known and known.constraints != proposal.constraints:
             raise _Lost("tenant", f"tenant {tenant} has other constraints by now", stamp=now)
-        if now != proposal.stamp and (self.strict or proposal.constraints.named):
+        if now != proposal.stamp and (self.strict or proposal.constraints.on_places):
             raise _Lost("tenant", f"tenant {tenant} has other VMs by now", stamp=now)
 
     def _as_it_runs(self, vm: Placed) -> Placed:

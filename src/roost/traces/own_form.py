@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from roost.model.availability import MOST
 from roost.model.errors import InvalidInput
-from roost.model.request import MOST, ON_PLACES, Constraints
+from roost.model.request import ON_PLACES, Constraints
 from roost.model.zone import DEFAULT_RESOURCES, INT32_MAX
 from roost.traces.assembly import assemble
 from roost.traces.reading import AS_IT_IS, SUFFIXES, Reading, Table, need_polars, read_table, write_table
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
 REQUIRED = ("time_s", "tenant", "vm_type", "lifetime_s")
 RESOURCES = {resource.name: resource for resource in DEFAULT_RESOURCES}
-CONSTRAINTS = ON_PLACES
-COUNTS, COLOCATE = tuple(field for field in CONSTRAINTS if field != "colocate"), "colocate"
+COLOCATE, BEST_EFFORT = "colocate", "best_effort"
+CONSTRAINTS = (*ON_PLACES, BEST_EFFORT)
+COUNTS = tuple(field for field in ON_PLACES if field != COLOCATE)
 OPTIONAL = ("request", *RESOURCES, "priority", *CONSTRAINTS)
 NEAR = ("rack", "cluster", "datacenter")
 
@@ -90,6 +92,8 @@ def _check(table: Table, sizes: Demand | None) -> None:
     for field in (field for field in COUNTS if field in columns):
         remedy = f"use a whole number up to {MOST:,}, or nothing"
         table.check_numbers(field, high=MOST, whole=True, optional=True, remedy=remedy)
+    if BEST_EFFORT in columns:
+        table.check_numbers(BEST_EFFORT, high=1, whole=True, optional=True, remedy="use 1, 0 or nothing")
     if COLOCATE in columns:
         table.check_known(COLOCATE, "place to keep VMs together in", NEAR)
     if asked := _asked(table):
@@ -157,9 +161,8 @@ def _check_constraints(table: Table, fields: Sequence[str]) -> None:
 
 def _wish(row: Mapping[str, Any], fields: Sequence[str]) -> Constraints | None:
     """What a row asks for; a 0 says that there are no constraints, an empty cell says nothing."""
-    given: dict[str, Any] = {
-        field: row[field] if field == COLOCATE else int(row[field]) for field in fields if row[field] is not None
-    }
+    kinds = {COLOCATE: str, BEST_EFFORT: bool}
+    given: dict[str, Any] = {field: kinds.get(field, int)(row[field]) for field in fields if row[field] is not None}
     return Constraints(**given) if given else None
 
 
@@ -238,13 +241,14 @@ def _rows(workload: Workload, *, with_sizes: bool) -> pl.DataFrame:
 
 def _used(constraints: Iterable[Constraints]) -> list[str]:
     """The constraints that need a column. At least one that is a number: its 0 says that there are none."""
-    named = {name for each in constraints for name in each.named}
+    named = {name for each in constraints for name in (*each.named, *((BEST_EFFORT,) if each.best_effort else ()))}
     return [field for field in CONSTRAINTS if field in named or (field == COUNTS[0] and not named & set(COUNTS))]
 
 
 def _cell(constraints: Constraints, field: str) -> int | str | None:
-    value: int | str = getattr(constraints, field)
-    return value if field != COLOCATE else value or None
+    if field == COLOCATE:
+        return constraints.colocate or None
+    return int(getattr(constraints, field))
 
 
 def _type_rows(workload: Workload) -> pl.DataFrame:

@@ -8,15 +8,14 @@ was used answers as it did then, whatever came after: so nothing is copied befor
 
 from __future__ import annotations
 
-import shlex
-import subprocess
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 import msgspec
 
-from roost.model.errors import InvalidInput, StoreUnavailable
+from roost.model.errors import StoreUnavailable
 from roost.model.request import hold_of
+from roost.whatif.commands import command
 from roost.whatif.mover import Mover, Outcome, Step
 from roost.whatif.plan import Move, Plan
 from roost.whatif.progress import FAILED, Progress, Reached
@@ -24,7 +23,6 @@ from roost.whatif.progress import FAILED, Progress, Reached
 WORDS = ("vm", "tenant", "type", "source", "target", "number", "plan")  # that a command can name in braces
 TRIES = 5  # of a step that others were faster at, or that was undone by somebody
 NOT_HELD = (None, "begun")  # how far a move has got before room is known to be held
-TOLD = 200  # characters of what a command said before it failed
 
 Copy = Callable[[Move], str]  # copies a VM; returns what went wrong, or nothing
 Tell = Callable[[Move, Reached, str], None]
@@ -54,36 +52,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 def command_of(text: str, plan: str) -> Copy:
     """A command that copies a VM: `migrate {vm} {source} {target}`. Its exit code says whether it did."""
-    try:
-        parts = shlex.split(text)
-    except ValueError as error:
-        raise InvalidInput("--run", f"is {text!r}: {error}", "quote it as for a shell") from None
-    if not parts:
-        raise InvalidInput("--run", "is empty", "write migrate {vm} {source} {target}")
-    try:
-        " ".join(parts).format(**dict.fromkeys(WORDS, ""))
-    except (LookupError, ValueError, AttributeError):
-        raise InvalidInput("--run", f"is {text!r}", f"in braces it can name {', '.join(WORDS)}") from None
-
-    def copy(move: Move) -> str:
-        said = {**msgspec.structs.asdict(move), "plan": plan}
-        words = [part.format(**{name: said[name] for name in WORDS}) for part in parts]
-        try:
-            done = subprocess.run(  # in a session of its own: whoever interrupts us lets the copying finish
-                words,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                start_new_session=True,
-            )
-        except OSError as error:
-            return f"{words[0]}: {error.strerror}"
-        last = (done.stderr or done.stdout).strip()[-TOLD:]
-        return f"{words[0]} ended with {done.returncode}: {last}" if done.returncode else ""
-
-    return copy
+    run = command(text, WORDS, "migrate {vm} {source} {target}")
+    return lambda move: run({**msgspec.structs.asdict(move), "plan": plan})
 
 
 def carry_out(

@@ -18,6 +18,7 @@ from roost.agent.allocator import Allocator, RunningVM
 from roost.agent.gang import place_gang
 from roost.agent.order import placing_order
 from roost.agent.replica import Replica
+from roost.agent.seating import seating
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.shape import Shape
 from roost.model.errors import InvalidInput, UnknownName
@@ -242,11 +243,10 @@ class _Planner:
     def _move(self, vm: RunningVM, shape: Shape, steps: list[_Step]) -> bool:
         """Put a VM where the policy wants it, if anywhere; it holds its own place until then."""
         tenant = self.allocator.tenants[vm.tenant]
-        homes: tuple[int, ...] = ()
-        if tenant.constraints != UNCONSTRAINED:
-            homes = tuple(each.machine for each in tenant.vms.values() if each is not vm)
+        # Nothing is moved at the cost of what tenants ask for, not even as best effort.
+        beside = seating(tenant.constraints, (vm.vm,), tenant.vms.values(), (vm,)).strictly()
         engine = self.allocator.arm_of(vm.tenant).engine
-        trial = place_gang(engine, (shape,), (0,), tenant.constraints, homes)
+        trial = place_gang(engine, (shape,), (0,), beside)
         if not trial.machines:
             return False
         if (self.view.machines[trial.machines[0]]["free"][-1] < 0).any():  # a move makes nobody give way

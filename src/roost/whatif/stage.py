@@ -140,12 +140,16 @@ class Stage:
 
 
 def unspread(ledger: Ledger) -> set[str]:
-    """Tenants that are in fewer fault domains (racks) than they ask for and have VMs for."""
-    racks: dict[str, set[str]] = {}
-    count: Counter[str] = Counter()
-    wished = {name: row.constraints.min_fault_domains for name, row in ledger.tenants.items()}
+    """Tenants that are in fewer fault domains (racks) than they, or their sets, ask for and have VMs for."""
+    racks: dict[tuple[str, str], set[str]] = {}
+    count: Counter[tuple[str, str]] = Counter()
+    wished: dict[tuple[str, str], int] = {}
+    for tenant, row in ledger.tenants.items():
+        wished[tenant, ""] = row.constraints.min_fault_domains
+        wished |= {(tenant, name): wanted.fault_domains for name, wanted in row.constraints.sets.items()}
     for name, vm in ledger.vms.items():
-        if wished[vm.tenant] and not name.endswith(HOLD):
-            count[vm.tenant] += 1
-            racks.setdefault(vm.tenant, set()).add(ledger.machines[vm.machine].spec.rack)
-    return {tenant for tenant, there in racks.items() if len(there) < min(wished[tenant], count[tenant])}
+        part = vm.tenant, vm.spec.set
+        if wished[part] and not name.endswith(HOLD):
+            count[part] += 1
+            racks.setdefault(part, set()).add(ledger.machines[vm.machine].spec.rack)
+    return {part[0] for part, there in racks.items() if len(there) < min(wished[part], count[part])}

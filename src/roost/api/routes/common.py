@@ -181,6 +181,7 @@ def vms_of(tenant: str, wishes: Sequence[VMWish], service: Service) -> tuple[VM,
             wish.generation,
             wish.traits,
             wish.requeue,
+            wish.set,
         )
         found += [vm] * wish.count
     return tuple(found)
@@ -199,6 +200,7 @@ def placed(asking: Asking, tenant: str, ticket: Ticket, *, dry_run: bool = False
         dry_run=dry_run,
         evictions=len(answer.evicted),
         evicted=seen_evicted(asking, answer.evicted) if answer.evicted else (),
+        short=answer.short,
     )
 
 
@@ -282,6 +284,8 @@ def explanation_view(found: Explanation, asking: Asking) -> ExplanationView:
         remedies=remedies,
         evictions=len(found.victims),
         victims=victims,
+        set=found.of_set,
+        waived=found.waived,
     )
 
 

@@ -187,6 +187,7 @@ def _view(asking: Asking, decided: Decided) -> DecisionView:
         purpose=record.purpose,
         evictions=len(evicted),
         evicted=seen_evicted(asking, evicted),
+        short=record.short,
     )
 
 

@@ -103,7 +103,7 @@ async def summarise_healing(scope: Scope, since: Since = 0.0) -> HealingSummary:
 
 @post("/v1/healing", status_code=200, **may("operate", *WRITING, "roost.not_found"))
 async def heal(data: JSONBody[HealingWish], scope: Scope) -> HealingResult:
-    """Place the VMs of machines that are not ready again, now: of those named, or of all that are down.
+    """Place VMs of machines that are not ready again, now: those named, or of all machines that are down.
 
     The highest priority first, a tenant's together if they can. What finds no machine stays where it is, and is told.
     """
@@ -111,7 +111,7 @@ async def heal(data: JSONBody[HealingWish], scope: Scope) -> HealingResult:
     service = asking.service
     service.check_open()
     allocator = service.agent.allocator
-    groups = together(vms_on(allocator, _machines(service, data)))
+    groups = together(_wanted(service, data))
     tries = await _try(asking, groups)
     apart = [[vm] for group, ticket in tries if len(group) > 1 and _status(ticket) == "declined" for vm in group]
     tries = [each for each in tries if len(each[0]) == 1 or _status(each[1]) != "declined"]
@@ -135,8 +135,22 @@ async def heal(data: JSONBody[HealingWish], scope: Scope) -> HealingResult:
     return HealingResult(healed=healed, waiting=waiting, evictions=gave_way)
 
 
+def _wanted(service: Service, wish: HealingWish) -> list[RunningVM]:
+    """Which VMs are meant; on machines that are ready there is nothing to heal."""
+    allocator, states = service.agent.allocator, service.agent.replica.view.machines["state"]
+    for i, name in enumerate(wish.vms):
+        if name not in allocator.vms:
+            raise Refused("roost.not_found", f"no VM {name} runs", field=f"vms[{i}]")
+    if wish.vms and not (wish.machines or wish.racks):
+        machines = {allocator.vms[name].machine for name in wish.vms}
+    else:
+        machines = set(_machines(service, wish))
+    chosen, found = set(wish.vms), vms_on(allocator, sorted(m for m in machines if states[m] != MachineState.READY))
+    return [vm for vm in found if not chosen or vm.name in chosen]
+
+
 def _machines(service: Service, wish: HealingWish) -> list[int]:
-    """Which machines are meant; those that are ready have nothing to heal."""
+    """Which machines are meant."""
     zone, states = service.agent.allocator.zone, service.agent.replica.view.machines["state"]
     for i, name in enumerate(wish.machines):
         if name not in zone.machine_index:
@@ -151,7 +165,7 @@ def _machines(service: Service, wish: HealingWish) -> list[int]:
     racks = [zone.rack_names.index(name) for name in wish.racks]
     found = {zone.machine_index[name] for name in wish.machines}
     found |= set(np.flatnonzero(np.isin(zone.machines["rack"], racks)).tolist())
-    return sorted(m for m in found if states[m] != MachineState.READY)
+    return sorted(found)
 
 
 async def _try(asking: Asking, groups: Sequence[list[RunningVM]]) -> list[tuple[list[RunningVM], Ticket]]:

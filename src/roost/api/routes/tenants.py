@@ -256,7 +256,8 @@ def _result(asking: Asking, item: BatchItem, waited: asyncio.Future[Ticket] | Re
 
 def vm_view(name: str, row: VMRow) -> VMView:
     """A VM as it is shown."""
-    return VMView(vm=name, tenant=row.tenant, type=row.spec.type, machine=row.machine, priority=row.spec.priority)
+    spec = row.spec
+    return VMView(vm=name, tenant=row.tenant, type=spec.type, machine=row.machine, priority=spec.priority, set=spec.set)
 
 
 @get("/v1/tenants", **may("read", namespaced=True))
