@@ -47,7 +47,8 @@ class Promised:
         self.headers = {"Authorization": f"Bearer {made.json()['token']}"}
         self.document: dict[str, Any] = httpx.get(f"{url}/openapi.json").json()
         self.schema = schemathesis.openapi.from_dict(self.document)
-        self.real = {"tenant": "web", "vm": "web/0", "machine": "c1-r00-m00", "cluster": "c1", "name": "default"}
+        self.real = {"tenant": "web", "vm": "web/0", "machine": "c1-r00-m00", "cluster": "c1", "rack": "c1-r00",
+                     "name": "default"}  # fmt: skip
         self.restore()
 
     def restore(self) -> None:
@@ -67,9 +68,9 @@ class Promised:
         body = case.body if isinstance(case.body, dict) else {}
         for request in (body, *body.get("requests", ())):
             request.pop("constraints", None)
-            if "vms" in request and not case.path.endswith("/release"):
+            if "vms" in request and not case.path.endswith(("/release", "/healing")):
                 request["vms"] = [{"type": "D2"}]
-        for machine in body.get("machines", ()):
+        for machine in body.get("machines", ()) if case.path.endswith("/machines") else ():
             machine |= {"datacenter": "dc1", "cluster": "c1", "rack": "r9", "generation": "v1"}
             machine["capacity"], machine["features"] = {}, []
 

@@ -5,27 +5,35 @@ each step releases a random VM and places one. Latency is that of the engine cal
 it, caches brought up to date), not of the bookkeeping around it. Figures: README and docs/benchmarks.md.
 """
 
+import re
 import resource
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from roost.agent.allocator import Allocator
+from roost.agent.foresight import foresee, tables_of
 from roost.agent.gang import place_gang
 from roost.agent.seating import seated
+from roost.engine.ruleset import RuleSet
 from roost.engine.selection import CacheLimits, Engine
 from roost.engine.shape import Shape
 from roost.engine.tenant import TenantDesk
+from roost.engine.view import View
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Zone
-from roost.rules.policy import Policy
+from roost.rules.policy import SHIPPED, Policy
 
 Progress = Callable[[str, float], None]
 ZIPF = 1.0
+BLOCKS, BLOCK = 9, 1_000  # of requests, or of machines, that are measured alternately
+FOR_LOWER_BANDS = re.compile(r"^ *- .*\b(safest|eviction_cost)\b.*\n", re.MULTILINE)  # lines of a policy
 UTILISATION = 0.85
 SPECIAL = ("infiniband",)  # types that need it would only measure how few such clusters there are
 STARTUP = """
@@ -39,17 +47,42 @@ print(time.perf_counter() - started)
 """
 
 
-class Live(NamedTuple):
-    """The VMs that run: two lists of numbers, which the garbage collector need not walk."""
+class Live:
+    """The VMs that run: two lists of numbers, which the garbage collector need not walk; and who can give way where."""
 
-    machines: list[int]
-    kinds: list[int]
+    def __init__(self, view: View, shapes: Sequence[Shape]) -> None:
+        self._view, self._shapes = view, shapes
+        self.machines: list[int] = []
+        self.kinds: list[int] = []
+        self._lower: dict[int, list[int]] = {}  # by machine: the kinds of its VMs below the highest priority
+        self._gone: Counter[tuple[int, int]] = Counter()  # those in the lists that gave way
 
-    def take(self, at: int) -> tuple[int, int]:
-        """Take one out, in no particular order of the others."""
-        for numbers in self:
-            numbers[at], numbers[-1] = numbers[-1], numbers[at]
-        return self.machines.pop(), self.kinds.pop()
+    def add(self, machine: int, kind: int) -> None:
+        """One was placed. If others have to give way to it, they do."""
+        self.machines.append(machine)
+        self.kinds.append(kind)
+        if self._shapes[kind].traits["priority"]:
+            self._lower.setdefault(machine, []).append(kind)
+        if self._view.overfilled():
+            here, free = self._lower.get(machine, []), self._view.machines[machine]["free"][-1]
+            while (free < 0).any():
+                gone = here.pop()
+                self._view.remove(machine, self._shapes[gone])
+                self._gone[machine, gone] += 1
+
+    def release(self, share: float) -> None:
+        """One leaves, so far into the lists; they are in no particular order."""
+        while True:
+            at = int(share * len(self.machines))
+            for numbers in (self.machines, self.kinds):
+                numbers[at], numbers[-1] = numbers[-1], numbers[at]
+            machine, kind = self.machines.pop(), self.kinds.pop()
+            if not self._gone[machine, kind]:
+                break
+            self._gone[machine, kind] -= 1
+        self._view.remove(machine, self._shapes[kind])
+        if self._shapes[kind].traits["priority"]:
+            self._lower[machine].remove(kind)
 
 
 def bench_engine(
@@ -76,6 +109,8 @@ def bench_engine(
     decisions = _decisions(allocator, classes, popularity, rng)
     progress("tenants with constraints", 0.0)
     constrained = _constrained_ratio(engine, shapes, popularity, rng)
+    progress("priorities", 0.0)
+    priorities = _priorities(allocator, shapes, popularity, live, rng)
     progress("start-up", 0.0)
     return {
         "machines": machines,
@@ -94,6 +129,7 @@ def bench_engine(
         "times_faster_than_paper_baseline": round(baseline * 1000 / warm, 1),
         "times_faster_than_numpy_best_fit": round(scan * 1000 / warm, 1),
         "constrained_over_unconstrained": constrained,
+        "two_priorities": priorities,
         "startup_to_first_decision_s": _startup(machines, policy),
     }
 
@@ -116,7 +152,7 @@ def _kinds(zone: Zone, count: int) -> list[VM]:
 def _fill(
     allocator: Allocator, shapes: Sequence[Shape], popularity: np.ndarray, rng: np.random.Generator, progress: Progress
 ) -> Live:
-    engine, live = allocator.engine, Live([], [])
+    engine, live = allocator.engine, Live(allocator.view, shapes)
     cores = engine.view.clusters
     capacity = float(cores["capacity"][:, 0].sum())
     refused = 0
@@ -125,8 +161,7 @@ def _fill(
         for k in rng.choice(len(shapes), 2_000, p=popularity):
             machine = engine.assign(shapes[k]).machine
             if machine >= 0:
-                live.machines.append(machine)
-                live.kinds.append(int(k))
+                live.add(machine, int(k))
             else:
                 refused += 1
     return live
@@ -151,15 +186,13 @@ def _churn(
     for i, k in enumerate(order):
         if i % 2_000 == 0:
             progress("churning", i / len(order))
-        machine, kind = live.take(int(leaving[i] * len(live.machines)))
-        engine.view.remove(machine, shapes[kind])
+        live.release(leaving[i])
         shape = shapes[k]
         started = clock()
         found = engine.assign(shape)
         elapsed = clock() - started
         if found.machine >= 0:
-            live.machines.append(found.machine)
-            live.kinds.append(k)
+            live.add(found.machine, k)
         if i >= settle:
             latency[i - settle], hits[i - settle], updated[i - settle] = elapsed, found.hit, found.updated
             refused += found.machine < 0
@@ -179,8 +212,12 @@ def _churn(
 
 
 def _decisions(allocator: Allocator, classes: int, popularity: np.ndarray, rng: np.random.Generator) -> int:
-    """Requests a second through the allocator: checked, placed, recorded; each released again, outside the measure."""
-    kinds = _kinds(allocator.zone, classes)
+    """Requests a second through the allocator: checked, placed, recorded; each released again, outside the measure.
+
+    Of the lowest priority: the allocator does not know of the VMs that fill the zone, so none could give way.
+    """
+    lowest = allocator.zone.bands[-1]
+    kinds = [msgspec.structs.replace(vm, priority=lowest) for vm in _kinds(allocator.zone, classes)]
     taken, placed = 0.0, 0
     for k in rng.choice(classes, 5_000, p=popularity):
         request = Request("measured", (kinds[k],))
@@ -276,6 +313,72 @@ def _constrained_ratio(
         "constrained_vms_per_s": round(spread),
         "unconstrained_vms_per_s": round(free),
     }
+
+
+def _priorities(
+    allocator: Allocator, shapes: Sequence[Shape], popularity: np.ndarray, live: Live, rng: np.random.Generator
+) -> dict[str, float]:
+    """Requests of both bands by the policy, with VMs foreseen, against those of the highest by it without what serves
+    the lower one; and what a changed machine costs with and without the safety score.
+
+    Both engines see one zone. Blocks alternate; before each, every cache is up to date.
+    """
+    zone, view, spot = allocator.zone, allocator.view, allocator.engine
+    text = (SHIPPED / f"{allocator.policy.name}.yaml").read_text()
+    plain = Policy.parse(FOR_LOWER_BANDS.sub("", text)).rules
+    regular = Engine(view, plain, seed=3, limits=CacheLimits(evaluations=len(shapes) + 8))
+    highest = [k for k, shape in enumerate(shapes) if shape.traits["priority"] == 0]
+    rates = {(zone.vm_types[shapes[k].traits["vm_type"]].name, ""): 3_600 * popularity[k] for k in highest}
+    started = time.perf_counter()
+    view.foresee(*tables_of(foresee(zone, view.machines, rates), zone))
+    foreseen = time.perf_counter() - started
+    taken: dict[str, list[float]] = {"regular": [], "spot": []}
+    for _ in range(BLOCKS):
+        for name, engine, kinds in (("regular", regular, highest), ("spot", spot, range(len(shapes)))):
+            while engine.refresh(1_000):
+                pass
+            share = popularity[list(kinds)] / popularity[list(kinds)].sum()
+            warm = []
+            for k in rng.choice(list(kinds), BLOCK, p=share).tolist():
+                live.release(float(rng.random()))
+                started = time.perf_counter()
+                found = engine.assign(shapes[k])
+                elapsed = time.perf_counter() - started
+                if found.machine >= 0:
+                    live.add(found.machine, k)
+                if found.hit:
+                    warm.append(elapsed)
+            taken[name].append(1e6 * sum(warm) / max(1, len(warm)))
+    regular_us, spot_us = (float(np.median(taken[name])) for name in ("regular", "spot"))
+    lower = next((shape for shape in shapes if shape.traits["priority"] > 0), shapes[0])
+    with_score, without = (_per_changed_machine(allocator, rules, lower, rng) for rules in (spot.rules, plain))
+    return {
+        "regular_us": round(regular_us, 2),
+        "spot_us": round(spot_us, 2),
+        "ratio": round(spot_us / regular_us, 3),
+        "us_per_changed_machine": round(with_score, 3),
+        "us_per_changed_machine_without_score": round(without, 3),
+        "foreseeing_ms": round(1e3 * foreseen, 1),
+    }
+
+
+def _per_changed_machine(allocator: Allocator, rules: RuleSet, shape: Shape, rng: np.random.Generator) -> float:
+    """Microseconds to bring the evaluation of a VM of a lower band up to date, for each machine that has changed."""
+    view, engine = allocator.view, Engine(allocator.view, rules, seed=4)
+    found = []
+    for _ in range(BLOCKS):
+        for _ in range(20):
+            if (machine := engine.assign(shape).machine) >= 0:
+                view.remove(machine, shape)
+        while engine.refresh(1_000):
+            pass
+        for machine in rng.integers(len(view.machines), size=BLOCK).tolist():
+            view.set_field(machine, "health", int(view.machines[machine]["health"]))
+        started = time.perf_counter()
+        looked = engine.refresh(1_000)
+        if looked:
+            found.append(1e6 * (time.perf_counter() - started) / looked)
+    return float(np.median(found)) if found else 0.0
 
 
 def _startup(machines: int, policy: str) -> float:
