@@ -180,11 +180,12 @@ class PlainAllocator:
         def plain(rows: NDArray[np.void], *names: str) -> list[SimpleNamespace]:
             return [SimpleNamespace(**{name: row[name].tolist() for name in names}) for row in rows]
 
+        of_types = ("demands", "per_demand", "takes")
         place = ("rack", "cluster", "datacenter", "update_domain", "generation", "features", "capacity")
         return Rows(
             plain(self.zone.machines, *place, "versions_behind", "failures", "health", "state"),
             plain(self.zone.racks, "cluster"),
-            plain(self.zone.clusters, "datacenter", "generation", "features", "supports", "demands"),
+            plain(self.zone.clusters, "datacenter", "generation", "features", "supports", *of_types),
         )
 
     def demand(self, vm: VM) -> list[list[int]]:

@@ -125,6 +125,19 @@ def test_a_regular_vm_does_not_care() -> None:
     assert safe.allocate(wish).placements == unaware.allocate(wish).placements
 
 
+def test_types_that_come_seldom_count_as_the_one_most_like_them() -> None:
+    """Every change of a machine asks about each type that is told apart, so there are not many of those."""
+    zone = Zone.synthetic(300, seed=1)
+    often = {(name, ""): 10.0 + i for i, name in enumerate(("A1", "A2", "A3", "A4", "D1", "D3", "D4", "G3"))}
+    seldom = {("D2", ""): 1.0, ("G4", ""): 2.0}
+    told = foresee(zone, zone.machines, often | seldom)
+    assert set(told.arrivals) == set(told.ahead) == {name for name, _ in often}
+    assert sum(rates[0] for rates in told.arrivals.values()) == pytest.approx(sum((often | seldom).values()))
+    gained = {name for name, rates in told.arrivals.items() if rates[0] != often[name, ""]}
+    assert "G3" in gained  # like the other very large one
+    assert len(gained) == 2
+
+
 # ------------------------------------------------------------------------------------------ the future, by brute force
 
 

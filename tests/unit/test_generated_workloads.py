@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from roost import InvalidInput, UnknownName, Zone
+from roost.model.scarcity import SCARCITY
 from roost.traces.analysis import analyse, core_shares, reuse_shares, type_shares
 from roost.traces.arrivals import DAY, HOUR, MINUTE
 from roost.traces.generate import WorkloadShape, generate, rate_for, requests
@@ -81,6 +82,14 @@ def test_a_zone_offers_what_it_lacks_and_keeps_the_rest(workload: Workload) -> N
         if field not in BY_TYPE:
             assert np.array_equal(zone.clusters[field], before.clusters[field])
     assert np.array_equal(zone.clusters["demands"], zone.demand[:, zone.clusters["generation"]].transpose(1, 0, 2))
+    for cluster in zone.clusters:
+        whole = zone.generations[cluster["generation"]].capacity
+        for t, need in enumerate(cluster["demands"].tolist()):
+            amounts = zip(zone.resources, need, whole, strict=True)
+            shares = [(SCARCITY.get(resource.name, 0.0), n / c) for resource, n, c in amounts if c]
+            takes = sum(w * share for w, share in shares) / sum(w for w, _ in shares)
+            assert cluster["takes"][t] == pytest.approx(takes)
+            assert cluster["per_demand"][t].tolist() == pytest.approx([1 / n if n else 0 for n in need])
     assert np.array_equal(zone.clusters["supports"][:, :old], before.clusters["supports"])
     assert zone.clusters["supports"][:, old:].all()
     number = zone.vm_type("X2-8")

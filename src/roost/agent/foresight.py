@@ -30,6 +30,7 @@ KIND, NAME = "foresight", "zone"  # of the registry entry
 HALF_LIFE = 6 * 3_600.0  # seconds after which an arrival counts half
 HOUR = 3_600.0
 DIGITS = 4
+TYPES = 8  # that are told apart: every change of a machine asks about each of them
 
 
 class Foresight(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,12 +95,14 @@ def foresee(
     """What rates of arrival, by type and priority, mean for a zone whose machines are like this.
 
     VMs of the highest priority go where they leave least room, to empty machines last; among machines that they pack
-    about as well, first to those where nobody has to give way.
+    about as well, first to those where nobody has to give way. Types that are seldom asked for count as the one of the
+    others that is most like them.
     """
     bands = zone.bands
+    stands_for = _alike(zone, rates)
     arrivals: dict[str, list[float]] = {}
     for (vm_type, priority), rate in rates.items():
-        by_band = arrivals.setdefault(vm_type, [0.0] * len(bands))
+        by_band = arrivals.setdefault(stands_for[vm_type], [0.0] * len(bands))
         by_band[bands.index(priority) if priority else 0] += rate
     ready = machines[machines["state"] == MachineState.READY]
     ahead = {name: _ahead(zone, ready, zone.vm_type(name)) for name in arrivals}
@@ -107,14 +110,27 @@ def foresee(
     return Foresight(at=at, arrivals=rounded, ahead=ahead)
 
 
+def _alike(zone: Zone, rates: Mapping[tuple[str, str], float]) -> dict[str, str]:
+    """For each type the one that stands for it: itself, if it is among those that come most often."""
+    often: dict[str, float] = {}
+    for (vm_type, _), rate in rates.items():
+        often[vm_type] = often.get(vm_type, 0.0) + rate
+    known = sorted(often, key=lambda name: (-often[name], name))
+    kept = known[:TYPES]
+    capacity = np.array([generation.capacity for generation in zone.generations], np.float64)
+    shares = {name: zone.demand[zone.vm_type(name)] / np.maximum(capacity, 1.0) for name in known}
+    return {name: min(kept, key=lambda other: float(np.abs(shares[name] - shares[other]).sum())) for name in known}
+
+
 def _ahead(zone: Zone, machines: NDArray[np.void], vm_type: int) -> list[float]:
     need = zone.demand[vm_type][machines["generation"]].astype(np.int64)
     capacity, highest = machines["capacity"].astype(np.int64), machines["free"][:, 0].astype(np.int64)
     lowest = machines["free"][:, -1].astype(np.int64)
     weights = np.array([SCARCITY.get(resource.name, 0.0) for resource in zone.resources])
-    share = np.divide(highest - need, capacity, out=np.zeros(capacity.shape), where=capacity > 0)
+    share = np.divide(highest, capacity, out=np.zeros(capacity.shape), where=capacity > 0)
     weight = (weights * (capacity > 0)).sum(axis=1)
     left = np.divide((weights * share).sum(axis=1), weight, out=np.zeros(len(weight)), where=weight > 0)
+    left -= zone.clusters["takes"][machines["cluster"], vm_type]  # as `danger` has it
     packing = np.clip(np.ceil((PACKINGS - 2) * left).astype(np.int64), 0, PACKINGS - 2)
     packing[(highest == capacity).all(axis=1)] = PACKINGS - 1
     fit, clean = _fitting(highest, need), _fitting(lowest, need)

@@ -104,6 +104,8 @@ def cluster_type(bands: int, resources: int, vm_types: int) -> np.dtype[np.void]
             ("features", np.int32),
             ("supports", np.int8, (vm_types,)),
             ("demands", np.int32, (vm_types, resources)),  # what a VM of each type takes here
+            ("per_demand", np.float32, (vm_types, resources)),  # one over that; 0 for nothing
+            ("takes", np.float32, (vm_types,)),  # the share of a machine, its resources weighed by how scarce they are
             # What is foreseen: VMs of each type that come in an hour at priorities above each band; and how many of
             # each type find room on machines that are filled before those of each packing (the last: empty machines).
             ("arrivals", np.float32, (bands, vm_types)),

@@ -13,6 +13,7 @@ import numpy as np
 from roost.model.availability import USUAL_DOMAINS, MostDomains
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.rows import MachineState, cluster_type, machine_type, rack_type
+from roost.model.scarcity import SCARCITY
 from roost.model.thresholds import Thresholds
 
 if TYPE_CHECKING:
@@ -200,10 +201,22 @@ class Zone:
                     f"cluster {wrong}", f"has machines of several {field}s", f"a cluster is of one {field}: split it"
                 )
         self.clusters["supports"] = self.supported[:, self.clusters["generation"]].T
-        self.clusters["demands"] = self.demand[:, self.clusters["generation"]].transpose(1, 0, 2)
+        self.note_demands()
         for name, types in excluded.items():
             for t in types:
                 self.clusters["supports"][cluster_index[name], self.vm_type_index[t]] = 0
+
+    def note_demands(self) -> None:
+        """Tell the rows of clusters what a VM of each type takes there."""
+        clusters, generations = self.clusters, self.clusters["generation"]
+        need = self.demand[:, generations].transpose(1, 0, 2)
+        capacity = np.array([self.generations[g].capacity for g in generations.tolist()], np.float64)[:, None, :]
+        weights = np.array([SCARCITY.get(resource.name, 0.0) for resource in self.resources]) * (capacity > 0)
+        clusters["demands"] = need
+        clusters["per_demand"] = np.divide(1.0, need, out=np.zeros(need.shape), where=need > 0)
+        shares = weights * np.divide(need, capacity, out=np.zeros(need.shape), where=capacity > 0)
+        weight = weights.sum(axis=2)
+        clusters["takes"] = np.divide(shares.sum(axis=2), weight, out=np.zeros(shares.shape[:2]), where=weight > 0)
 
     def _hardware(self, group: MachineGroup) -> Generation:
         return self.generations[self.generation_index[group.generation]]

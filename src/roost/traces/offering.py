@@ -11,7 +11,7 @@ from roost.model.rows import cluster_type
 from roost.model.zone import INT32_MAX, Generation, Resource, VMType, Zone
 from roost.traces.workload import ANY, Workload, WorkloadType
 
-BY_TYPE = ("supports", "demands", "arrivals", "ahead")  # what a cluster's row has of each VM type
+BY_TYPE = ("supports", "demands", "per_demand", "takes", "arrivals", "ahead")  # of each VM type, in a cluster's row
 
 
 def offer_types(zone: Zone, workload: Workload) -> list[str]:
@@ -71,6 +71,6 @@ def _widen(zone: Zone, supported: np.ndarray) -> None:
     for field in old.dtype.names or ():
         if field not in BY_TYPE:
             zone.clusters[field] = old[field]
-    zone.clusters["demands"] = zone.demand[:, old["generation"]].transpose(1, 0, 2)
+    zone.note_demands()
     more = supported[:, old["generation"]].T
     zone.clusters["supports"] = np.concatenate((old["supports"], more), axis=1)

@@ -220,6 +220,8 @@ def clusters(draw: st.DrawFn) -> SimpleNamespace:
         "features": _bits,
         "supports": _each(TYPES, _flag),
         "demands": _each(TYPES, _each(len(RESOURCES), st.integers(0, 20))),
+        "per_demand": _each(TYPES, _each(len(RESOURCES), st.floats(0, 1))),
+        "takes": _each(TYPES, st.floats(0, 2)),
         "arrivals": _each(BANDS, _each(TYPES, st.integers(0, 3))),
         "ahead": _each(TYPES, _each(PACKINGS, st.integers(0, 50))),
         "empty": _each(BANDS, _few),

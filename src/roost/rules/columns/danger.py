@@ -7,7 +7,8 @@ from roost.model.rows import PACKINGS
 from roost.model.scarcity import SCARCITY
 
 WEIGHTS = PerResource(**SCARCITY)
-MANY = 2**31
+MANY = 2.0**31
+SLACK = 1e-3  # of a VM: quotients are of single precision
 
 
 @derived(traits=("vm_type", "priority"), of_cluster=True)
@@ -27,26 +28,29 @@ def danger(machine, vm, cluster, weights=WEIGHTS):
     if vm.priority == 0:
         return total  # nothing is above it
     lowest, own = machine.free[len(machine.free) - 1], vm.demand[machine.generation]
-    highest, empty = machine.free[0], True
+    highest, empty, left, weight = machine.free[0], True, 0.0, 0.0
     for r in range(len(own)):
         if highest[r] < machine.capacity[r]:
             empty = False
-    for t in range(len(cluster.demands)):
-        rate = cluster.arrivals[vm.priority][t]
-        if rate <= 0.0:
+        if machine.capacity[r] > 0:
+            left += weights[r] * highest[r] / machine.capacity[r]
+            weight += weights[r]
+    if weight > 0.0:
+        left /= weight
+    rates = cluster.arrivals[vm.priority]
+    for t in range(len(rates)):
+        if rates[t] <= 0.0:
             continue
-        need, fits, spare, left, weight = cluster.demands[t], MANY, MANY, 0.0, 0.0
+        need, per, fits, spare = cluster.demands[t], cluster.per_demand[t], True, MANY
         for r in range(len(own)):
+            if highest[r] < need[r]:
+                fits = False
             if need[r] > 0:
-                fits = min(fits, highest[r] // need[r])
-                spare = min(spare, max(0, lowest[r] - own[r]) // need[r])
-            if machine.capacity[r] > 0:
-                left += weights[r] * (highest[r] - need[r]) / machine.capacity[r]
-                weight += weights[r]
-        if fits <= 0:
+                spare = min(spare, (lowest[r] - own[r]) * per[r])
+        if not fits:
             continue
         packing = PACKINGS - 1
         if not empty:
-            packing = min(PACKINGS - 2, max(0, math.ceil((PACKINGS - 2) * left / weight))) if weight > 0.0 else 0
-        total += rate / (cluster.ahead[t][packing] + spare + 1.0)
+            packing = min(PACKINGS - 2, max(0, math.ceil((PACKINGS - 2) * (left - cluster.takes[t]))))
+        total += rates[t] / (cluster.ahead[t][packing] + max(0.0, math.floor(spare + SLACK)) + 1.0)
     return total
