@@ -22,6 +22,7 @@ MODULES = {
     "slides-online": "online",
     "slides-waste": "waste",
     "slides-thresholds": "room",
+    "slides-multipriority": "priorities",
 }
 
 

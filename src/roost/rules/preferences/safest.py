@@ -7,12 +7,13 @@ from roost.rules.columns.danger import danger as rate_of_evictions
 
 
 @preference(traits=("priority",), needs=(rate_of_evictions,))
-def safest(machine, vm, danger, horizon=24.0):
-    """Prefer the machine on which it is least likely that something has to give way within `horizon` hours.
+def safest(machine, vm, danger, soon=0.02, late=200.0):
+    """Prefer the machine on which it takes longest until something has to give way.
 
-    The safety score of a machine is 1/danger, the expected time in hours; the rule's score is the probability
-    1 - exp(-danger × horizon). Nothing is above the highest priority: to its VMs all machines are equally safe.
+    The safety score of a machine is that time in hours, 1/danger. The rule's score is 1 if it is at most `soon`, 0 if
+    it is at least `late`, and falls with its logarithm between the two: each bucket is longer than the one before by
+    the same factor, in a busy zone as in a quiet one. To VMs of the highest priority all machines are equally safe.
     """
-    if vm.priority == 0:
+    if vm.priority == 0 or danger * late <= 1.0:
         return 0.0
-    return 1.0 - math.exp(-danger * horizon)
+    return min(1.0, math.log(danger * late) / math.log(late / soon))
