@@ -234,7 +234,7 @@ def test_vms_are_listed_by_tenant_and_machine_and_released_one_by_one(api: Api) 
     assert "web/0" in [vm["vm"] for vm in api.get("/v1/vms", machine=on)["items"]]
     assert api.get("/v1/vms", machine="nowhere")["items"] == []
     assert api.get("/v1/vms/web/1") == {
-        "vm": "web/1", "tenant": "web", "type": "D2", "machine": vms[1]["machine"], "priority": "",
+        "vm": "web/1", "tenant": "web", "type": "D2", "machine": vms[1]["machine"], "priority": "", "set": "",
     }  # fmt: skip
     key = {"Idempotency-Key": f"one-{next(_numbers)}"}
     first = api.http.delete("/v1/vms/web/1", headers=key)

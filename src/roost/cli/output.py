@@ -161,7 +161,8 @@ def progress(title: str) -> Iterator[Callable[[str, float], None]]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=errors(), transient=True) as bar:
+    out = errors()
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
         task = bar.add_task(title, total=1.0)
 
         def report(doing: str, share: float) -> None:

@@ -172,7 +172,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
     tenant: str
     spec: VM
-    constraints: Constraints = UNCONSTRAINED  # the tenant's
+    constraints: Constraints  # the tenant's
     since: float  # when it had to give way
     cause: str  # the key of what was placed instead
 
