@@ -13,6 +13,7 @@ from roost.rules.preferences.balanced import balanced
 from roost.rules.preferences.best_fit import best_fit
 from roost.rules.preferences.current_host_environment import current_host_environment
 from roost.rules.preferences.emptiest import emptiest
+from roost.rules.preferences.eviction_cost import eviction_cost
 from roost.rules.preferences.exact_fit import exact_fit
 from roost.rules.preferences.fewer_vms import fewer_vms
 from roost.rules.preferences.healthy import healthy
@@ -20,6 +21,7 @@ from roost.rules.preferences.keep_whole_machines_free import keep_whole_machines
 from roost.rules.preferences.least_used_rack import least_used_rack
 from roost.rules.preferences.non_empty import non_empty
 from roost.rules.preferences.rack_with_empty_machines import rack_with_empty_machines
+from roost.rules.preferences.safest import safest
 from roost.rules.preferences.storage_match import storage_match
 from roost.rules.preferences.unlikely_to_fail import unlikely_to_fail
 from tests.unit.rules.rows import CAPACITY, RANDOM, REGULAR, SPOT, machine, rack, score, vm
@@ -245,3 +247,34 @@ def test_racks_with_more_empty_machines_come_first() -> None:
 def test_a_rack_without_machines_comes_last() -> None:
     assert score(rack_with_empty_machines, rack(machines=0, empty=(0, 0)), vm()) == 1.0
     assert score(rack_with_empty_machines, rack(machines=1, empty=(1, 1)), vm()) == 0.0
+
+
+# ------------------------------------------------------------------------------------------------- who has to give way
+
+
+def test_the_less_has_to_give_way_the_better() -> None:
+    cores, wish = CAPACITY["cores"], {"cores": CAPACITY["cores"] // 2}
+    held = [machine(spot={"cores": share * cores // 4}) for share in (0, 2, 3, 4)]
+    assert [score(eviction_cost, each, vm(demand=wish)) for each in held] == [0.0, 0.0, 0.25, 0.5]
+
+
+def test_nobody_gives_way_to_the_lowest_priority() -> None:
+    assert score(eviction_cost, machine(spot=CAPACITY), vm(demand=HALF, priority=SPOT)) == 0.0
+
+
+def safety(hours: float, priority: int = SPOT) -> float:
+    """The score of a machine where it takes so many hours until something has to give way."""
+    return float(safest(machine(), vm(priority=priority), 1.0 / hours))
+
+
+def test_machines_where_vms_can_stay_longer_come_first_by_factors_not_by_hours() -> None:
+    hours = [0.03 * 2**i for i in range(12)]
+    scores = [safety(each) for each in hours]
+    assert all(a > b for a, b in pairwise(scores))
+    steps = [a - b for a, b in pairwise(scores)]
+    assert steps == pytest.approx([steps[0]] * len(steps))  # a busy zone is told apart as well as a quiet one
+    assert [safety(each) for each in (0.001, 0.02, 200.0, 5_000.0)] == pytest.approx([1.0, 1.0, 0.0, 0.0])
+
+
+def test_all_machines_are_equally_safe_to_the_highest_priority_or_if_nothing_comes() -> None:
+    assert safety(0.5, REGULAR) == safest(machine(), vm(priority=SPOT), 0.0) == 0.0
