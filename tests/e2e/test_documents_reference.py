@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from roost.api.app import ROUTES
 from roost.api.problems import KINDS
+from roost.api.reference import NOUNS
 from roost.settings import SETTINGS
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +30,12 @@ def test_a_page_is_what_the_code_makes(name: str) -> None:
 
 def test_every_page_of_the_reference_is_made() -> None:
     assert {page.stem for page in REFERENCE.glob("*.md")} == set(MAKERS)
+
+
+def test_every_route_is_on_the_page() -> None:
+    listed = [route for _, routes in NOUNS for route in routes]
+    assert len(listed) == len(set(listed)) == len(ROUTES)
+    assert set(listed) == set(ROUTES)
 
 
 def test_no_code_and_no_setting_is_missing() -> None:

@@ -334,3 +334,54 @@ def test_a_vm_that_waits_survives_that_the_service_is_killed_and_comes_back_once
 def _kill(service: Serving) -> None:
     service.process.kill()
     service.process.wait()
+
+
+def test_an_operator_says_what_comes_until_history_is_to_decide_again(zone: Zone) -> None:
+    said = zone.command("foresight", "set", "D8=120", "D8=3.5@spot")
+    assert said.startswith("expected now: D8=120, D8=3.5@spot in an hour\n")
+    found = zone.get("/v1/foresight")
+    assert found["source"] == "operator"
+    (kind,) = found["items"]
+    assert kind["type"] == "D8"
+    assert list(kind["arrivals"].values()) == [120.0, 3.5]
+    # It stays so however often it is worked out anew; only how much room there is ahead is news.
+    zone.place("gold", FULL)
+    eventually(lambda: zone.get("/v1/foresight")["items"][0]["ahead"] != kind["ahead"])
+    later = zone.get("/v1/foresight")
+    assert (later["source"], later["items"][0]["arrivals"]) == ("operator", kind["arrivals"])
+    shown = zone.command("foresight", "show")
+    assert "by what an operator says" in shown
+    assert json.loads(zone.command("foresight", "show", "-o", "json"))["source"] == "operator"
+    trial = zone.ask("DELETE", "/v1/foresight", dry_run=True)
+    assert (trial.status_code, zone.get("/v1/foresight")["source"]) == (200, "operator")
+    assert zone.command("foresight", "clear") == "cleared: history decides what is expected\n"
+    eventually(lambda: zone.get("/v1/foresight")["source"] == "history")
+    problem(zone.ask("DELETE", "/v1/foresight"), "roost.not_found")
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "field", "says"),
+    [
+        ({}, "arrivals", "name a VM type"),
+        ({"D99": {"spot": 1}}, "arrivals.D99", "D99"),
+        ({"D8": {}}, "arrivals.D8", "has no priority"),
+        ({"D8": {"gold": 1}}, "arrivals.D8.gold", "gold"),
+        ({"D8": {"spot": -1}}, "arrivals.D8.spot", "from 0 to"),
+    ],
+)
+def test_what_cannot_come_is_refused(zone: Zone, arrivals: Any, field: str, says: str) -> None:
+    before = zone.get("/v1/foresight")["source"]
+    found = problem(zone.ask("PUT", "/v1/foresight", {"arrivals": arrivals}), "roost.invalid_request")
+    assert found.field == field
+    assert says in found.detail
+    assert zone.get("/v1/foresight")["source"] == before
+
+
+@pytest.mark.parametrize("given", ["D8", "D8=many", "=3"])
+def test_a_command_says_how_arrivals_are_written(zone: Zone, given: str) -> None:
+    token = zone.headers["root"]["Authorization"].removeprefix("Bearer ")
+    line = [ROOST, "foresight", "set", given, "--url", zone.service.url, "--token", token]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert given in done.stderr or "VM type" in done.stderr
+    assert "Traceback" not in done.stderr

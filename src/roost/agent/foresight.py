@@ -1,6 +1,7 @@
 """What is to be expected: how often VMs of each type come, and how many find room before each kind of machine.
 
     feed ──▶ ArrivalRates ──▶ foresee (on the rows of a copy) ──▶ registry ──▶ every agent's cluster rows ──▶ `danger`
+             or as an operator says
 
 What is foreseen goes through the store, so that all agents decide by the same, and a past decision can be told again.
 """
@@ -15,7 +16,7 @@ import msgspec
 import numpy as np
 
 from roost.model.change import Entry
-from roost.model.errors import InvalidInput
+from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import HOLD
 from roost.model.rows import PACKINGS, MachineState
 from roost.model.scarcity import SCARCITY
@@ -30,6 +31,7 @@ KIND, NAME = "foresight", "zone"  # of the registry entry
 HALF_LIFE = 6 * 3_600.0  # seconds after which an arrival counts half
 HOUR = 3_600.0
 DIGITS = 4
+MOST = 1e9  # VMs of a type in an hour
 TYPES = 8  # that are told apart: every change of a machine asks about each of them
 
 
@@ -39,6 +41,12 @@ class Foresight(msgspec.Struct, frozen=True, kw_only=True):
     at: float  # when it was foreseen, in seconds since 1970
     arrivals: Mapping[str, Sequence[float]]  # by VM type: how many come in an hour, at each priority
     ahead: Mapping[str, Sequence[float]]  # by VM type: how many find room before machines of each packing
+    given: Mapping[str, Mapping[str, float]] = {}  # by VM type and priority: what comes in an hour as an operator says
+
+    @property
+    def given_rates(self) -> dict[tuple[str, str], float]:
+        """By type and priority."""
+        return {(kind, band): rate for kind, by_band in self.given.items() for band, rate in by_band.items()}
 
 
 class ArrivalRates:
@@ -110,6 +118,27 @@ def foresee(
     return Foresight(at=at, arrivals=rounded, ahead=ahead)
 
 
+def foresee_given(
+    zone: Zone, machines: NDArray[np.void], given: Mapping[str, Mapping[str, float]], at: float = 0.0
+) -> Foresight:
+    """What an operator says that comes, by VM type and priority in an hour, instead of what history tells."""
+    if not given:
+        raise InvalidInput("arrivals", "are none", "name a VM type, a priority and how many come in an hour")
+    for name, by_band in given.items():
+        zone.vm_type(name, f"arrivals.{name}")
+        if not by_band:
+            raise InvalidInput(f"arrivals.{name}", "has no priority", f"use one of {', '.join(zone.bands)}")
+        for band, rate in by_band.items():
+            where = f"arrivals.{name}.{band}"
+            if band not in zone.bands:
+                raise UnknownName(where, "priority band", band, zone.bands)
+            if not 0 <= rate <= MOST:
+                raise InvalidInput(where, f"is {rate:g}", f"use a number of VMs an hour from 0 to {MOST:,.0f}")
+    said = Foresight(at=at, arrivals={}, ahead={}, given=given)
+    found = foresee(zone, machines, said.given_rates, at)
+    return msgspec.structs.replace(found, given=given)
+
+
 def _alike(zone: Zone, rates: Mapping[tuple[str, str], float]) -> dict[str, str]:
     """For each type the one that stands for it: itself, if it is among those that come most often."""
     often: dict[str, float] = {}
@@ -164,3 +193,8 @@ def tables_of(foresight: Foresight | None, zone: Zone) -> tuple[NDArray[np.float
 def decode(value: str | None) -> Foresight | None:
     """From the registry."""
     return None if value is None else msgspec.json.decode(value, type=Foresight)
+
+
+def encode(foresight: Foresight) -> str:
+    """For the registry."""
+    return msgspec.json.encode(foresight).decode()

@@ -17,14 +17,24 @@ from roost import wire
 from roost.api.express import EXPRESS
 from roost.api.gate import Asking, Gate
 from roost.api.problems import MEDIA_TYPE, Refused, of_error
-from roost.api.routes import decisions, evictions, healing, machines, operations, policies, tenants, thresholds
+from roost.api.routes import (
+    decisions,
+    evictions,
+    foresight,
+    healing,
+    machines,
+    operations,
+    policies,
+    tenants,
+    thresholds,
+)
 from roost.api.routes.common import anybody, guard
 from roost.api.service import Service
 from roost.model.errors import RoostError
 
 ROUTES: list[Any] = [
-    *tenants.ROUTES, *machines.ROUTES, *thresholds.ROUTES, *decisions.ROUTES, *evictions.ROUTES, *healing.ROUTES,
-    *policies.ROUTES, *operations.ROUTES,
+    *tenants.ROUTES, *machines.ROUTES, *thresholds.ROUTES, *decisions.ROUTES, *evictions.ROUTES, *foresight.ROUTES,
+    *healing.ROUTES, *policies.ROUTES, *operations.ROUTES,
 ]  # fmt: skip
 
 

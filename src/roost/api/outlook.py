@@ -1,5 +1,7 @@
 """Foresight at work: how often VMs come is read from the feed, and what that means is told to all agents.
 
+What an operator has said comes instead of that; how many find room before each kind of machine is worked out anew.
+
 One worker of a host does it. Where several hosts do, whoever is first tells, and the others find that it was told.
 """
 
@@ -10,9 +12,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from roost.agent.foresight import KIND, NAME, ArrivalRates, decode, foresee
+from roost.agent.foresight import KIND, NAME, ArrivalRates, Foresight, decode, encode, foresee, foresee_given
 from roost.api.problems import Refused
 from roost.model.errors import RoostError
 from roost.store.contract import Store
@@ -45,8 +45,10 @@ class Outlook:
             return
         with contextlib.suppress(RoostError, Refused):  # the next time will do
             await self._follow()
-            if self._arrived and not self._told(time.time() - FRESH * seconds):
-                await self._tell()
+            known = known_to(service)
+            stale = known is None or known.at <= time.time() - FRESH * seconds
+            if stale and (self._arrived or known is None):
+                await self._tell(known)
 
     async def _follow(self) -> None:
         """Read on in the feed, a little at a time: others read the store, too."""
@@ -64,16 +66,22 @@ class Outlook:
             self._read = number
         return bool(feed.rows)
 
-    def _told(self, since: float) -> bool:
-        known = decode(self._service.agent.replica.registry.get((KIND, NAME)))
-        return known is not None and known.at > since
-
-    async def _tell(self) -> None:
+    async def _tell(self, known: Foresight | None) -> None:
         from roost.api.service import new_key
 
         service, at = self._service, time.time()
         allocator = service.agent.allocator
         rows, rates = allocator.view.machines.copy(), self._rates.per_hour(at)
-        found = await asyncio.to_thread(foresee, allocator.zone, rows, rates, at)
-        ticket = await service.enter(KIND, NAME, msgspec.json.encode(found).decode(), new_key(), BY)
+        if known is not None and known.given:
+            found = await asyncio.to_thread(foresee_given, allocator.zone, rows, known.given, at)
+        elif rates:
+            found = await asyncio.to_thread(foresee, allocator.zone, rows, rates, at)
+        else:
+            return
+        ticket = await service.enter(KIND, NAME, encode(found), new_key(), BY)
         self._arrived = ticket.answer is None or not ticket.answer.ok
+
+
+def known_to(service: Service) -> Foresight | None:
+    """What is foreseen at present, as far as a service has heard."""
+    return decode(service.agent.replica.registry.get((KIND, NAME)))

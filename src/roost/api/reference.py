@@ -19,7 +19,17 @@ from roost import wire
 from roost.api.app import document, make_app
 from roost.api.metrics import RESULTS, Metrics
 from roost.api.problems import KINDS
-from roost.api.routes import decisions, machines, operations, policies, tenants, thresholds
+from roost.api.routes import (
+    decisions,
+    evictions,
+    foresight,
+    healing,
+    machines,
+    operations,
+    policies,
+    tenants,
+    thresholds,
+)
 from roost.api.routes.common import COMMON
 from roost.api.tokens import IMPLIED
 from roost.model import request
@@ -71,6 +81,8 @@ NOUNS: Sequence[tuple[str, Sequence[Any]]] = (
     ("Tenants and VMs", tenants.ROUTES),
     ("Machines, clusters, the zone", machines.ROUTES),
     ("Thresholds", thresholds.ROUTES),
+    ("Evictions and what is foreseen", (*evictions.ROUTES, *foresight.ROUTES)),
+    ("Healing", healing.ROUTES),
     ("Capacity, explanations, decisions", decisions.ROUTES),
     ("Policies", policies.ROUTES),
     ("Changes, tokens, health, metrics", operations.ROUTES),

@@ -16,6 +16,7 @@ from roost.cli import (
     evictions,
     experiment,
     explain,
+    foresight,
     heal,
     machine,
     maintenance,
@@ -69,6 +70,7 @@ app.add_typer(zone.app, name="zone", rich_help_panel=OPERATE)
 app.command("changes", rich_help_panel=OPERATE)(changes.changes)
 app.command("decisions", rich_help_panel=OPERATE)(decisions.decisions)
 app.add_typer(evictions.app, name="evictions", rich_help_panel=OPERATE)
+app.add_typer(foresight.app, name="foresight", rich_help_panel=OPERATE)
 app.add_typer(heal.app, name="heal", rich_help_panel=OPERATE)
 app.add_typer(maintenance.app, name="maintenance", rich_help_panel=OPERATE)
 app.command("audit", rich_help_panel=OPERATE)(audit.audit)

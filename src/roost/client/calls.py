@@ -32,6 +32,8 @@ from roost.wire import (
     EvictionPage,
     EvictionSummary,
     ExplanationView,
+    ForesightView,
+    ForesightWish,
     HealedPage,
     HealingPage,
     HealingResult,
@@ -404,6 +406,21 @@ def why_not_decision(key: str, machine: str, *, vm: int | None = None) -> Call[W
 
 
 # ------------------------------------------------------------------------------------------------------ evictions
+
+
+def show_foresight() -> Call[ForesightView]:
+    """How many VMs of each type are expected in an hour, and who says so."""
+    return _read("/v1/foresight", ForesightView)
+
+
+def set_foresight(arrivals: Mapping[str, Mapping[str, float]], *, key: str = "", dry_run: bool = False) -> Call[Done]:
+    """Say how many VMs come in an hour, by type and priority, instead of what history tells."""
+    return _write("PUT", "/v1/foresight", Done, ForesightWish(arrivals=arrivals), key=key, dry_run=dry_run)
+
+
+def clear_foresight(*, key: str = "", dry_run: bool = False) -> Call[Done]:
+    """Go by history again."""
+    return _write("DELETE", "/v1/foresight", Done, key=key, dry_run=dry_run)
 
 
 def list_evictions(

@@ -651,8 +651,8 @@ class Simulation:
         self._at_time(self.clock.now + self._foresight, FORESEE)
         allocator = self._workers[0].agent.allocator
         if rates := self._arrivals.per_hour(self.clock.now):
-            value = msgspec.json.encode(foresee(self.zone, allocator.view.machines, rates, self.clock.now)).decode()
-            self._submit(SetEntry(foresight.KIND, foresight.NAME, value), self._foreseen)
+            found = foresee(self.zone, allocator.view.machines, rates, self.clock.now)
+            self._submit(SetEntry(foresight.KIND, foresight.NAME, foresight.encode(found)), self._foreseen)
 
     def _foreseen(self, answer: Answer) -> None:
         if not answer.ok:
