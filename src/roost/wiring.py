@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -130,6 +131,12 @@ class _NoMachines:
         raise NotImplementedError
 
     def remove(self, machine: str, vm: VM, tenant: str) -> None:
+        raise NotImplementedError
+
+    def keep(self, machines: Iterable[str]) -> Any:
+        raise NotImplementedError
+
+    def put_back(self, kept: Any) -> None:
         raise NotImplementedError
 
     def set_condition(self, machine: str, field: str, value: int) -> None:

@@ -109,8 +109,10 @@ class Zone:
         self, proposal: Place, versions: Mapping[str, int] | None, known: Mapping[str, MachineSpec], new: set[str]
     ) -> set[str]:
         """All that speaks against a placement; `versions`, if the commit is strict, are those before the group."""
-        problems = set()
+        problems = self._why_not_leave(proposal)
         tenant, machines = proposal.tenant, {each.machine for each in proposal.placed}
+        names = {each.vm for each in proposal.leaving}
+        left = {name: self.vms.pop(name) for name in names & self.vms.keys()}  # they are gone before others come
         if self.constraints.get(tenant, proposal.constraints) != proposal.constraints:
             problems.add("tenant")
         if proposal.stamp != self.stamps.get(tenant, 0) and (versions is not None or proposal.constraints.on_places):
@@ -128,7 +130,27 @@ class Zone:
             stranger = name not in known or known[name].generation != self.machines[name].generation or name in new
             if stranger or self.conditions[name]["state"] != 0 or not self._takes(name, proposal):
                 problems.add("room")
-        return problems | self._why_not_evict(proposal)
+        problems |= self._why_not_evict(proposal)
+        self.vms.update(left)
+        return problems
+
+    def _why_not_leave(self, proposal: Place) -> set[str]:
+        """All that speaks against taking VMs off machines that are not ready."""
+        problems: set[str] = set()
+        names = [each.vm for each in proposal.leaving]
+        if len(set(names)) < len(names) or set(names) & {victim.vm.vm for victim in proposal.victims}:
+            problems.add("rejected")
+        for each in proposal.leaving:
+            tenant, machine, spec = self.vms.get(each.vm, ("", "", each.spec))
+            if tenant != proposal.tenant:
+                problems.add("gone")
+            elif (machine, spec) != (each.machine, each.spec):
+                problems.add("tenant")
+            elif not each.vm.endswith(HOLD) and self.conditions[machine]["state"] == 0:
+                problems.add("gone")
+            if hold_of(each.vm) in self.vms.keys() - set(names):
+                problems.add("tenant")
+        return problems
 
     def _takes(self, machine: str, proposal: Place) -> bool:
         """Whether a machine can run what comes to it: beside what is not below it, and, without the victims, at all."""
@@ -159,6 +181,9 @@ class Zone:
             held = hold_of(victim.vm.vm) in self.vms.keys() - set(names)
             if not as_it_runs or held or not self._must_go(victim, proposal):
                 problems.add("victims")
+            known = self.constraints.get(victim.tenant)
+            if known is not None and known.evict_together and victim.stamp != self.stamps[victim.tenant]:
+                problems.add("victims")  # there may be others that go with it
         return problems
 
     def _must_go(self, victim: Victim, proposal: Place) -> bool:
@@ -316,6 +341,8 @@ class Zone:
                 )
                 self.registry[WAITING, victim.vm.vm] = msgspec.json.encode(waiting).decode()
         own = gone.pop(proposal.tenant, [])
+        for each in proposal.leaving:
+            del self.vms[each.vm]
         for tenant, vms in gone.items():
             for machine in {vm.machine for vm in vms}:
                 self.versions[machine] += 1
@@ -325,7 +352,7 @@ class Zone:
             if proposal.requeued:
                 self.registry[WAITING, each.vm] = None
         self.constraints[proposal.tenant] = proposal.constraints
-        self._touch((*proposal.placed, *own), proposal.tenant, outcome)
+        self._touch((*proposal.placed, *own, *proposal.leaving), proposal.tenant, outcome)
 
     def _move(self, proposal: Move, outcome: Committed) -> None:
         tenant, vm = proposal.tenant, proposal.vm

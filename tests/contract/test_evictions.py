@@ -5,7 +5,7 @@ A machine of cluster c1 has 4 cores and 8 GiB: four small VMs and one half of it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -74,6 +74,12 @@ def news(store: Store, since: int) -> list[Entry]:
 def evicted(store: Store, since: int = 0) -> list[str]:
     """Who had to give way, in order."""
     return [vm.vm for entry in news(store, since) if entry.eviction for vm in entry.released]
+
+
+def as_known(store: Store, victims: Sequence[Victim]) -> list[Victim]:
+    """Victims as somebody names them who knows their tenants as they are now."""
+    tenants = head(store).tenants
+    return [Victim(each.tenant, each.vm, tenants[each.tenant].stamp) for each in victims]
 
 
 def running(store: Store) -> set[str]:
@@ -434,7 +440,7 @@ def test_what_is_left_of_a_victims_room_can_be_moved_to(crowd: Store, recheck: R
 def test_those_who_go_together_go_though_only_one_is_in_the_way(store: Store, recheck: Recheck) -> None:
     pair = (Placed("a", WHOLE_SPOT, "m1"), Placed("b", BATCH, "m2"))
     store.commit([place("k1", "low", pair, constraints=TOGETHER)], recheck)
-    both = [victim("low", "a", "m1", WHOLE_SPOT), victim("low", "b", "m2", BATCH)]
+    both = as_known(store, [victim("low", "a", "m1", WHOLE_SPOT), victim("low", "b", "m2", BATCH)])
     assert names(store.commit([place("k2", "high", {"x": "m1"}, victims=both)], recheck)) == ["committed"]
     assert running(store) == {"x"}
     gone = news(store, 2)[0]
@@ -445,13 +451,26 @@ def test_those_who_go_together_go_though_only_one_is_in_the_way(store: Store, re
 def test_those_who_go_together_need_not_be_in_the_way_one_by_one(store: Store, recheck: Recheck) -> None:
     """Each of them could have stayed, if the others went; but they go together."""
     store.commit([place("k1", "low", dict.fromkeys("abcd", "m1"), SPOT, constraints=TOGETHER)], recheck)
-    assert names(store.commit([place("k2", "high", {"x": "m1"}, victims=[A, B, C, D])], recheck)) == ["committed"]
+    all_of_them = as_known(store, [A, B, C, D])
+    assert names(store.commit([place("k2", "high", {"x": "m1"}, victims=all_of_them)], recheck)) == ["committed"]
+    assert running(store) == {"x"}
+
+
+def test_those_who_go_together_stay_if_there_are_others_by_now(store: Store, recheck: Recheck) -> None:
+    """A tenant has grown meanwhile: who does not know would leave half of it behind."""
+    store.commit([place("k1", "low", {"a": "m1"}, WHOLE_SPOT, constraints=TOGETHER)], recheck)
+    alone = as_known(store, [victim("low", "a", "m1", WHOLE_SPOT)])
+    store.commit([place("k2", "low", {"b": "m2"}, SPOT, constraints=TOGETHER)], recheck)
+    with unchanged(store):
+        assert names(store.commit([place("k3", "high", {"x": "m1"}, victims=alone)], recheck)) == ["victims"]
+    both = as_known(store, [victim("low", "a", "m1", WHOLE_SPOT), victim("low", "b", "m2", SPOT)])
+    assert names(store.commit([place("k4", "high", {"x": "m1"}, victims=both)], recheck)) == ["committed"]
     assert running(store) == {"x"}
 
 
 def test_those_who_go_together_stay_if_none_is_in_the_way(store: Store, recheck: Recheck) -> None:
     store.commit([place("k1", "low", {"a": "m1", "b": "m2"}, SPOT, constraints=TOGETHER)], recheck)
-    both = [victim("low", "a", "m1", SPOT), victim("low", "b", "m2", SPOT)]
+    both = as_known(store, [victim("low", "a", "m1", SPOT), victim("low", "b", "m2", SPOT)])
     with unchanged(store):
         assert names(store.commit([place("k2", "high", {"x": "m1"}, victims=both)], recheck)) == ["victims"]
 
@@ -459,7 +478,7 @@ def test_those_who_go_together_stay_if_none_is_in_the_way(store: Store, recheck:
 def test_those_who_go_together_are_of_lower_priority_all_of_them(store: Store, recheck: Recheck) -> None:
     pair = (Placed("a", WHOLE_SPOT, "m1"), Placed("b", SMALL, "m2"))
     store.commit([place("k1", "low", pair, constraints=TOGETHER)], recheck)
-    both = [victim("low", "a", "m1", WHOLE_SPOT), victim("low", "b", "m2", SMALL)]
+    both = as_known(store, [victim("low", "a", "m1", WHOLE_SPOT), victim("low", "b", "m2", SMALL)])
     with unchanged(store):
         assert names(store.commit([place("k2", "high", {"x": "m1"}, victims=both)], recheck)) == ["rejected"]
     assert names(store.commit([place("k3", "high", {"x": "m1"}, victims=both[:1])], recheck)) == ["committed"]
@@ -568,7 +587,8 @@ def test_a_waiting_vm_keeps_its_tenants_wishes(store: Store, recheck: Recheck) -
     wish = Constraints(max_per_machine=2, evict_together=True)
     spec = VM("whole", priority="scrap", requeue=True)
     store.commit([place("k1", "low", {"a": "m1"}, spec, constraints=wish)], recheck)
-    store.commit([place("k2", "high", {"x": "m1"}, victims=[victim("low", "a", "m1", spec)])], recheck)
+    gone = as_known(store, [victim("low", "a", "m1", spec)])
+    store.commit([place("k2", "high", {"x": "m1"}, victims=gone)], recheck)
     assert store.tenant("low") is None
     assert (waiting(store)["a"].constraints, waiting(store)["a"].spec) == (wish, spec)
 

@@ -143,7 +143,7 @@ class Agent:
     def victim(self, name: str) -> Victim:
         """A VM that is to give way."""
         row = self.ledger.vms[name]
-        return Victim(row.tenant, Placed(name, row.spec, row.machine))
+        return Victim(row.tenant, Placed(name, row.spec, row.machine), self.ledger.tenants[row.tenant].stamp)
 
 
 # ----------------------------------------------------------------------------------------------- what an agent may want
@@ -245,6 +245,38 @@ class ToPlaceAgain:
             constraints=known.constraints if known else asked.constraints,
             stamp=known.stamp if known else 0,
             requeued=True,
+        )
+
+
+@dataclass(frozen=True)
+class ToHeal:
+    """A VM of a machine that is not ready, as far as the agent knows, or any; with what is held for it, or without."""
+
+    which: int
+    where: int
+
+    def decide(self, agent: Agent, key: str) -> Proposal:
+        ledger = agent.ledger
+        lost = [name for name, row in ledger.vms.items() if ledger.machines[row.machine].state]
+        names = [name for name in (lost or ledger.vms) if not name.endswith(HOLD)]
+        if not names:
+            return place(key, "t0", {"v0": "m1"}, leaving=[Placed("v0", SMALL, "m2")])
+        name = agent.pick(names, self.which)
+        row, hold = ledger.vms[name], ledger.vms.get(hold_of(name))
+        leaving = [Placed(name, row.spec, row.machine)]
+        if hold is not None and self.where % 4:
+            leaving.append(Placed(hold_of(name), hold.spec, hold.machine))
+        target = hold.machine if hold is not None and self.where % 2 else agent.find(row.spec, self.where)
+        known = ledger.tenants[row.tenant]
+        return place(
+            key,
+            row.tenant,
+            {name: target},
+            row.spec,
+            constraints=known.constraints,
+            stamp=known.stamp,
+            leaving=leaving,
+            seen={target: ledger.machines[target].version},
         )
 
 
@@ -373,6 +405,7 @@ to_evict = st.builds(
     which=any_index,
 )
 to_place_again = st.builds(ToPlaceAgain, which=any_index, where=any_index)
+to_heal = st.builds(ToHeal, which=any_index, where=any_index)
 to_release = st.builds(ToRelease, which=any_index, everything=st.booleans())
 to_move = st.builds(ToMove, which=any_index, where=any_index)
 to_reshape = st.one_of(
@@ -400,6 +433,7 @@ wishes: st.SearchStrategy[Wish] = often(
     (1, to_place_again),
     (3, to_release),
     (3, to_move),
+    (2, to_heal),
     (2, to_tell),
     (2, to_reshape),
     (2, to_register),

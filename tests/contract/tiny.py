@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from roost.engine.recheck import Recheck as EngineRecheck
 from roost.model.change import Placed
@@ -101,6 +102,7 @@ def place(
     victims: Sequence[Victim] = (),
     grace: float = 0.0,
     requeued: bool = False,
+    leaving: Sequence[Placed] = (),
     seen: Mapping[str, int] = NOTHING,
     record: Record | None = None,
     request: bytes | None = None,
@@ -117,13 +119,14 @@ def place(
         victims=tuple(victims),
         grace=grace,
         requeued=requeued,
+        leaving=tuple(leaving),
         seen=seen,
     )
 
 
-def victim(tenant: str, vm: str, machine: str, spec: VM) -> Victim:
+def victim(tenant: str, vm: str, machine: str, spec: VM, stamp: int = 0) -> Victim:
     """A VM that is to give way."""
-    return Victim(tenant, Placed(vm, spec, machine))
+    return Victim(tenant, Placed(vm, spec, machine), stamp)
 
 
 def release(
@@ -327,6 +330,13 @@ class AgreeableBench:
         return None
 
     def remove(self, machine: str, vm: VM, tenant: str) -> None:
+        """Of course."""
+
+    def keep(self, machines: Iterable[str]) -> Any:
+        """As it is."""
+        return None
+
+    def put_back(self, kept: Any) -> None:
         """Of course."""
 
     def set_condition(self, machine: str, field: str, value: int) -> None:

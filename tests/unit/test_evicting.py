@@ -1,5 +1,6 @@
 """Who gives way to VMs of a higher priority, and who does not have to."""
 
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
@@ -180,30 +181,39 @@ def test_an_explanation_names_who_gives_way() -> None:
 # ------------------------------------------------------------------------------------------------------- the cheapest
 
 
-def brute_force(short: list[int], candidates: list[Candidate]) -> float | None:
+def total(group: Sequence[Candidate]) -> tuple[float, ...]:
+    """What a group costs, by band."""
+    return tuple(sum(c.cost[band] for c in group) for band in range(2))
+
+
+def brute_force(short: list[int], candidates: list[Candidate]) -> tuple[float, ...] | None:
     """The least cost at which enough is freed, by trying everything."""
     costs = []
     for count in range(len(candidates) + 1):
         for group in combinations(candidates, count):
             if all(sum(c.amounts[r] for c in group) >= short[r] for r in range(len(short))):
-                costs.append(sum(c.cost for c in group))
+                costs.append(total(group))
     return min(costs, default=None)
 
 
 AMOUNT = st.integers(0, 6)
-CANDIDATES = st.lists(st.tuples(AMOUNT, AMOUNT, st.integers(1, 9)), max_size=8)
+CANDIDATES = st.lists(st.tuples(AMOUNT, AMOUNT, st.integers(1, 9), st.booleans()), max_size=8)
 
 
 @given(short=st.tuples(st.integers(0, 12), st.integers(0, 12)).filter(any), candidates=CANDIDATES)
 @settings(max_examples=300, deadline=None)
-def test_the_cheapest_are_found(short: tuple[int, int], candidates: list[tuple[int, int, int]]) -> None:
-    offered = [Candidate((), (first, second), float(cost)) for first, second, cost in candidates]
+def test_the_cheapest_are_found(short: tuple[int, int], candidates: list[tuple[int, int, int, bool]]) -> None:
+    """Of two bands: whatever the lower one costs, it goes first."""
+    offered = [
+        Candidate((), (first, second), (float(cost), 0.0) if higher else (0.0, float(cost)))
+        for first, second, cost, higher in candidates
+    ]
     found = cheapest(short, offered)
     expected = brute_force(list(short), offered)
     if found is None:
         assert expected is None
     else:
-        assert sum(c.cost for c in found) == expected
+        assert total(found) == expected
         for r in range(2):
             assert sum(c.amounts[r] for c in found) >= short[r]
 
@@ -211,7 +221,7 @@ def test_the_cheapest_are_found(short: tuple[int, int], candidates: list[tuple[i
 @given(short=st.integers(1, 60), sizes=st.lists(st.tuples(AMOUNT, st.integers(1, 9)), min_size=20, max_size=64))
 @settings(max_examples=60, deadline=None)
 def test_of_many_none_is_needless(short: int, sizes: list[tuple[int, int]]) -> None:
-    found = cheapest([short], [Candidate((), (amount,), float(cost)) for amount, cost in sizes])
+    found = cheapest([short], [Candidate((), (amount,), (float(cost),)) for amount, cost in sizes])
     if found is None:
         assert sum(amount for amount, _ in sizes) < short
         return

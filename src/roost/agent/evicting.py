@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,13 @@ from roost.model.request import HOLD, hold_of
 if TYPE_CHECKING:
     from roost.agent.allocator import Allocator, RunningVM
 
-HIGHER = 1_000.0  # times as much a VM of the next higher band costs: it goes only where lower ones do not suffice
+LEAST = 1e-9  # that a VM costs: for nothing, one of a higher band could go instead of a lower one
 FULL_AGE = 7 * 86_400.0  # seconds after which a VM counts as old
 STEPS = 5_000  # of the search for the cheapest; then the best found so far is taken
+
+
+# By band, the highest that can give way first, and compared in that order: the lowest go first, however many it takes.
+Cost = tuple[float, ...]
 
 
 class MustWait(Exception):
@@ -29,7 +34,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
     vms: tuple[RunningVM, ...]
     amounts: tuple[int, ...]
-    cost: float
+    cost: Cost
 
 
 def never(_vm: RunningVM) -> bool:
@@ -98,8 +103,7 @@ def _candidates(
         if any(map(fixed, group)):
             continue
         amounts = _freed(allocator, machine, group)
-        cost = sum(_cost(allocator, each, terms, at) for each in group)
-        found.append(Candidate(group, tuple(amounts.tolist()), cost))
+        found.append(Candidate(group, tuple(amounts.tolist()), _total(_cost(allocator, v, terms, at) for v in group)))
     return found
 
 
@@ -112,14 +116,22 @@ def _with(allocator: Allocator, vm: RunningVM, band: int) -> tuple[RunningVM, ..
     return (vm, hold) if hold is not None else (vm,)
 
 
-def _cost(allocator: Allocator, vm: RunningVM, terms: EvictionTerms, at: float) -> float:
+def _cost(allocator: Allocator, vm: RunningVM, terms: EvictionTerms, at: float) -> Cost:
     """What it costs that a VM gives way."""
     capacity = allocator.view.machines[vm.machine]["capacity"]
     share = float((_demand(allocator, vm) / np.maximum(capacity, 1)).max())
     old = min(1.0, max(0.0, at - vm.since) / FULL_AGE) if vm.since else 1.0
     plain = terms.number * (not vm.name.endswith(HOLD)) + terms.size * share + terms.age * old
-    above = len(allocator.zone.bands) - 1 - vm.shape.traits["priority"]
-    return plain * terms.types.get(vm.vm.type, 1.0) * HIGHER**above
+    cost = max(LEAST, plain * terms.types.get(vm.vm.type, 1.0))
+    return tuple(cost if band == vm.shape.traits["priority"] else 0.0 for band in range(1, len(allocator.zone.bands)))
+
+
+def _total(costs: Iterable[Cost]) -> Cost:
+    return tuple(map(sum, zip(*costs, strict=True)))
+
+
+def _per(cost: Cost, gain: float) -> Cost:
+    return tuple(each / gain for each in cost)
 
 
 def cheapest(short: Sequence[int], candidates: Sequence[Candidate]) -> list[Candidate] | None:
@@ -133,15 +145,15 @@ def cheapest(short: Sequence[int], candidates: Sequence[Candidate]) -> list[Cand
     if any(sum(c.amounts[r] for c in useful) < short[r] for r in wanted):
         return None
     best = _greedy(short, wanted, useful)
-    lowest = sum(c.cost for c in best)
-    useful.sort(key=lambda c: c.cost / max(1e-12, sum(min(1.0, c.amounts[r] / short[r]) for r in wanted)))
+    lowest = _total(c.cost for c in best)
+    useful.sort(key=lambda c: _per(c.cost, sum(min(1.0, c.amounts[r] / short[r]) for r in wanted)))
     # What all from each place on free together: where that does not suffice, nothing further on can help.
     rest = [[0] * count for _ in range(len(useful) + 1)]
     for i in range(len(useful) - 1, -1, -1):
         rest[i] = [more + own for more, own in zip(rest[i + 1], useful[i].amounts, strict=True)]
     steps = 0
 
-    def search(i: int, left: list[int], cost: float, taken: list[Candidate]) -> None:
+    def search(i: int, left: list[int], cost: Cost, taken: list[Candidate]) -> None:
         nonlocal best, lowest, steps
         steps += 1
         if cost >= lowest or steps > STEPS:
@@ -153,11 +165,12 @@ def cheapest(short: Sequence[int], candidates: Sequence[Candidate]) -> list[Cand
             return
         each = useful[i]
         taken.append(each)
-        search(i + 1, [has - own for has, own in zip(left, each.amounts, strict=True)], cost + each.cost, taken)
+        less = [has - own for has, own in zip(left, each.amounts, strict=True)]
+        search(i + 1, less, _total((cost, each.cost)), taken)
         taken.pop()
         search(i + 1, left, cost, taken)
 
-    search(0, list(short), 0.0, [])
+    search(0, list(short), _per(lowest, math.inf), [])
     return best
 
 
@@ -167,11 +180,11 @@ def _greedy(short: Sequence[int], wanted: Sequence[int], candidates: Sequence[Ca
     while any(left[r] > 0 for r in wanted):
         open_ = [r for r in wanted if left[r] > 0]
         gains = [sum(min(c.amounts[r], left[r]) / short[r] for r in open_) for c in rest]
-        at = min((i for i in range(len(rest)) if gains[i] > 0), key=lambda i: rest[i].cost / gains[i])
+        at = min((i for i in range(len(rest)) if gains[i] > 0), key=lambda i: _per(rest[i].cost, gains[i]))
         each = rest.pop(at)
         taken.append(each)
         left = [has - own for has, own in zip(left, each.amounts, strict=True)]
-    for each in sorted(taken, key=lambda c: -c.cost):
+    for each in sorted(taken, key=lambda c: c.cost, reverse=True):
         if all(left[r] + each.amounts[r] <= 0 for r in wanted):
             taken.remove(each)
             left = [has + own for has, own in zip(left, each.amounts, strict=True)]

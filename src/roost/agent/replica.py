@@ -147,7 +147,8 @@ class Replica:
 
     def victims(self, round_: int, position: int) -> tuple[Victim, ...]:
         """What gives way to something that was placed ahead of the feed."""
-        return tuple(Victim(vm.tenant, self.running(vm)) for vm in self.ahead[round_].placed[position].victims)
+        tenants, victims = self.allocator.tenants, self.ahead[round_].placed[position].victims
+        return tuple(Victim(vm.tenant, self.running(vm), tenants[vm.tenant].stamp) for vm in victims)
 
     def placed(self, round_: int, position: int) -> tuple[Placed, ...]:
         """What was placed ahead of the feed, by name, in the order of the request's VMs."""

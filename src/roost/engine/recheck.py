@@ -249,6 +249,15 @@ class RecheckBench:
             shape = arm.shapes.of_running(vm, recheck.numbers[tenant] if vm.isolated else 0)
             arm.kernel.dismiss(self.rows, at, shape.plain)
 
+    def keep(self, machines: Iterable[str]) -> dict[int, np.void]:
+        """Machines as they are."""
+        return {at: self.rows[at].copy() for name in machines if (at := self._at.get(name)) is not None}
+
+    def put_back(self, kept: Mapping[int, np.void]) -> None:
+        """Let machines be as they were when they were kept."""
+        for at, row in kept.items():
+            self.rows[at] = row
+
     def set_condition(self, machine: str, field: str, value: int) -> None:
         """A machine's condition changed."""
         if (at := self._at.get(machine)) is not None:

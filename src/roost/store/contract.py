@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -39,6 +39,7 @@ class Victim(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     tenant: str
     vm: Placed
+    stamp: int = 0  # of the tenant, as the agent knows it: where VMs go together, there must be no other by now
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -339,6 +340,12 @@ class Bench(Protocol):
 
     def remove(self, machine: str, vm: VM, tenant: str) -> None:
         """Take a VM off a machine."""
+
+    def keep(self, machines: Iterable[str]) -> Any:
+        """Machines as they are, to `put_back` if something does not work out."""
+
+    def put_back(self, kept: Any) -> None:
+        """Let machines be as they were when they were kept."""
 
     def set_condition(self, machine: str, field: str, value: int) -> None:
         """A machine's condition changed."""

@@ -240,6 +240,9 @@ class _Desk:
             self._check_victims(proposal)
         tried: list[Placed] = []
         names: set[str] = set()
+        kept = bench.keep(each.machine for each in leaving)
+        for each in leaving:
+            bench.remove(each.machine, each.spec, tenant)
         try:
             for each in self._highest_first(proposal.placed):
                 if (each.vm in facts.vms and each.vm not in left) or each.vm in names:
@@ -254,11 +257,10 @@ class _Desk:
         except (_Lost, InvalidInput):
             for again in reversed(tried):
                 bench.remove(again.machine, again.spec, tenant)
+            bench.put_back(kept)
             raise
         eviction = self._eviction(proposal) if proposal.victims else None
         own = self._evict(proposal, eviction) if eviction else ()
-        for each in leaving:
-            bench.remove(each.machine, each.spec, tenant)
         versions: dict[str, int] = {}
         self._take_off((*leaving, *own), tenant, versions)
         self._put_on(proposal.placed, tenant, versions)
@@ -312,8 +314,8 @@ class _Desk:
         """Victims are as the proposal says, and what is held for them is among them."""
         vms, names = self.facts.vms, {victim.vm.vm for victim in proposal.victims}
         where = tuple(dict.fromkeys(victim.vm.machine for victim in proposal.victims))
-        if len(names) < len(proposal.victims):
-            raise InvalidInput("victims", "repeat themselves", "name each once")
+        if len(names) < len(proposal.victims) or names & {each.vm for each in proposal.leaving}:
+            raise InvalidInput("victims", "repeat themselves, or leave anyway", "name each once")
         for victim in proposal.victims:
             there = vms.get(victim.vm.vm)
             if there is None or (there.tenant, there.machine, there.spec) != (
@@ -322,6 +324,9 @@ class _Desk:
                 raise _Lost("victims", f"VM {victim.vm.vm} no longer runs on {victim.vm.machine}", where)
             if (hold := hold_of(victim.vm.vm)) in vms and hold not in names:
                 raise _Lost("victims", f"room is held for VM {victim.vm.vm} by now", where)
+            owner = self.facts.tenants[victim.tenant]
+            if owner.constraints.evict_together and owner.stamp != victim.stamp:
+                raise _Lost("victims", f"tenant {victim.tenant} has other VMs by now, which go together", where)
 
     def _check_evicted(self, proposal: Place, touched: Iterable[str]) -> None:
         """With the victims gone, everything has room; of lower priority, and none of them could have stayed."""
@@ -334,10 +339,10 @@ class _Desk:
             demand, band = accounts.demand(each.spec, machines[each.machine]), accounts.band(each.spec)
             room[each.machine] = [left - need for left, need in zip(room[each.machine], demand, strict=True)]
             highest[each.machine] = min(band, highest.get(each.machine, band))
-        for victim in proposal.victims:
-            if (left := room.get(victim.vm.machine)) is not None:
-                demand = accounts.demand(victim.vm.spec, machines[victim.vm.machine])
-                room[victim.vm.machine] = [has + need for has, need in zip(left, demand, strict=True)]
+        for gone in (*proposal.leaving, *(victim.vm for victim in proposal.victims)):
+            if (left := room.get(gone.machine)) is not None:
+                demand = accounts.demand(gone.spec, machines[gone.machine])
+                room[gone.machine] = [has + need for has, need in zip(left, demand, strict=True)]
         for name, left in room.items():
             if min(left) < 0:
                 raise _Lost("room", f"machine {name}: {OCCUPIED}", tuple(room))
