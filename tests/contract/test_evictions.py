@@ -723,3 +723,42 @@ def test_isolation_ends_with_the_last_vm_that_had_it(store: Store, recheck: Rech
     assert names(store.commit([release("k5", "t", {"x": "m1"}, mine)], recheck)) == ["committed"]
     assert head(store).machines["m1"].owner == ""
     assert names(store.commit([place("k6", "high", {"x": "m1"}, BIG)], recheck)) == ["committed"]
+
+
+@pytest.fixture
+def all_wait(store: Store, recheck: Recheck) -> Store:
+    """A store where a and b, all VMs of tenant low, wait."""
+    group = [
+        place("k1", "low", {"a": "m1", "b": "m1"}, AGAIN),
+        place("k2", "high", {"x": "m1"}, WHOLE, victims=[victim("low", vm, "m1", AGAIN) for vm in "ab"]),
+    ]
+    assert names(store.commit(group, recheck)) == ["committed"] * 2
+    assert set(waiting(store)) == {"a", "b"}
+    return store
+
+
+def test_a_tenant_of_which_nothing_runs_is_deleted_with_all_that_waits(all_wait: Store, recheck: Recheck) -> None:
+    assert names(all_wait.commit([release("k", "low", {}, waiting="ab")], recheck)) == ["committed"]
+    assert waiting(all_wait) == {}
+    assert running(all_wait) == {"x"}
+    check_invariants(all_wait)
+
+
+def test_a_tenant_is_not_deleted_by_who_does_not_know_that_some_of_it_runs_again(
+    all_wait: Store, recheck: Recheck
+) -> None:
+    all_wait.commit([place("back", "low", {"a": "m2"}, AGAIN, requeued=True)], recheck)
+    with unchanged(all_wait):
+        assert names(all_wait.commit([release("k", "low", {}, waiting="ab")], recheck)) == ["tenant"]
+
+
+def test_of_a_tenant_nothing_is_given_up_unless_all_of_it_is(all_wait: Store, recheck: Recheck) -> None:
+    """In one group with what follows: a is still waiting, then."""
+    group = [release("gone", "low", {}, waiting="abc"), place("back", "low", {"a": "m2"}, AGAIN, requeued=True)]
+    assert names(all_wait.commit(group, recheck)) == ["tenant", "committed"]
+    assert set(waiting(all_wait)) == {"b"}
+
+
+def test_to_delete_nothing_is_refused(store: Store, recheck: Recheck) -> None:
+    with unchanged(store):
+        assert names(store.commit([release("k", "low", {})], recheck)) == ["rejected"]

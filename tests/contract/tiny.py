@@ -136,10 +136,18 @@ def release(
     spec: VM = SMALL,
     *,
     stamp: int | None = None,
+    waiting: Sequence[str] = (),
 ) -> Proposal:
     """Take VMs of a tenant off machines."""
-    gone = where if isinstance(where, tuple) else placed(where, spec)
-    return Release(key=key, request=asked(key), record=Record(agent="a"), tenant=tenant, released=gone, stamp=stamp)
+    return Release(
+        key=key,
+        request=asked(key),
+        record=Record(agent="a"),
+        tenant=tenant,
+        released=where if isinstance(where, tuple) else placed(where, spec),
+        stamp=stamp,
+        waiting=tuple(waiting),
+    )
 
 
 def move(

@@ -155,6 +155,30 @@ def test_a_tenant_that_is_deleted_does_not_come_back(desk: Desk) -> None:
     assert desk.running == {"other/1", "other/2", "other/3"}
 
 
+def test_a_tenant_of_which_all_vms_wait_is_deleted_like_any_other(desk: Desk) -> None:
+    desk.place("batch", "four", "iron", 2)
+    desk.place("shop", "eight", "gold")
+    assert (desk.waiting, desk.running) == ({"batch/0", "batch/1"}, {"shop/0"})
+    desk.do(ReleaseVMs("batch"))
+    assert desk.waiting == set()
+    desk.do(ReleaseVMs("shop"))
+    desk.turn()
+    assert desk.running == set()
+
+
+def test_nobody_comes_back_only_to_give_way_to_one_that_waits_too(desk: Desk) -> None:
+    """After the first of silver there would be room for the one of iron, but then not for the second of silver."""
+    desk.place("iron", "five", "iron")
+    desk.place("silver", "three", "silver", 2)
+    desk.place("shop", "eight", "gold")
+    assert desk.waiting == {"iron/0", "silver/0", "silver/1"}
+    desk.do(ReleaseVMs("shop"))
+    before, _ = desk.agent.store.head()
+    desk.turn()
+    assert (desk.running, desk.waiting) == ({"silver/0", "silver/1"}, {"iron/0"})
+    assert not [entry for _, entry in desk.agent.store.changes(before).after(before) if entry.eviction]
+
+
 def test_a_tenant_that_wants_its_vms_in_certain_places_gets_them_back_together() -> None:
     agent = open_agent(open_store("memory:", create=zone(2)), POLICY)
     desk = Desk(agent)

@@ -440,8 +440,10 @@ class Agent:
         record = self._record(ticket, round_, position)
         common: _Common = {"key": ticket.key, "request": ticket.request, "record": record}
         if isinstance(operation, ReleaseVMs):
-            released, stamp = self._releasing(operation)
             waiting = () if operation.vms else self.replica.waiting_of(operation.tenant)
+            if waiting and operation.tenant not in self.replica.allocator.tenants and operation.generation is None:
+                return store.Release(tenant=operation.tenant, released=(), waiting=waiting, **common)
+            released, stamp = self._releasing(operation)
             return store.Release(tenant=operation.tenant, released=released, stamp=stamp, waiting=waiting, **common)
         if isinstance(operation, MoveVM):
             return self._move(ticket, operation, common)

@@ -79,6 +79,7 @@ class Requeue:
         self._asked: set[str] = set()  # keys under way
         self._over: set[str] = set()  # keys that are done with; the feed has not said so yet
         self._alone: set[str] = set()  # VMs that are tried by themselves, as they make no sense together
+        self._behind = ""  # the priority for which lower ones were held back at the last try
         self._tried: tuple[object, ...] = ()  # what there was to go by at the last try
         self._next = 0.0  # when to try again
 
@@ -121,17 +122,26 @@ class Requeue:
         return [Unit(vms) for vms in found.values()]
 
     def _try(self) -> None:
-        """Ask for what finds room on the copy; of VMs that are alike for one at a time."""
-        alike: set[str] = set()
+        """Ask for what finds room on the copy; of VMs that are alike for one at a time.
+
+        Where there may be room for another like it, lower priorities wait for that: else they would come and go.
+        """
+        alike: dict[str, bool] = {}  # by kind: whether one found room just now
+        band = self._agent.allocator.zone.bands.index
+        self._behind = ""  # the priority that has more to place
         for unit in list(self._units):
+            own = unit.first.spec.priority
+            if self._behind and band(own) > band(self._behind):
+                break
             if unit.key in self._asked or unit.key in self._over:
                 continue
-            if unit.kind in alike:
-                continue
-            alike.add(unit.kind)
-            _, proposal = self._agent.rehearse(unit.operation, unit.key)
-            if not isinstance(proposal, Decline):
-                self._ask(unit)
+            if unit.kind not in alike:
+                _, proposal = self._agent.rehearse(unit.operation, unit.key)
+                alike[unit.kind] = not isinstance(proposal, Decline)
+                if alike[unit.kind]:
+                    self._ask(unit)
+            elif alike[unit.kind]:
+                self._behind = own
 
     def _ask(self, unit: Unit) -> None:
         self._asked.add(unit.key)
@@ -146,10 +156,10 @@ class Requeue:
             self._tried, self._next = (), 0.0  # the next of its kind may find room, too
             if not answer.replayed:  # by another agent
                 log.info("placed again", vms=list(unit.vms), machines=[each.machine for each in answer.placements])
-        elif answer.status in ("conflicts", "unavailable"):
-            self._tried = ()  # that may be otherwise the next time
         elif answer.status == "invalid" and self._still(unit.vms) and _makes_no_sense(answer):
             self._drop(unit, answer.detail)
+        elif answer.status in ("conflicts", "unavailable") or self._behind:
+            self._tried = ()  # that may be otherwise the next time, or others did not have their turn
 
     def _still(self, vms: Iterable[str]) -> bool:
         """Whether these wait for the same reason still, as far as the copy knows."""

@@ -434,9 +434,11 @@ class _Desk:
 
     def release(self, proposal: Release) -> Outcome:
         facts, tenant = self.facts, proposal.tenant
-        if not tenant or not proposal.released:
+        if not tenant or not (proposal.released or proposal.waiting):
             raise InvalidInput("proposal", "names no tenant or no VM", "name both")
         known = facts.tenants.get(tenant)
+        if not proposal.released:
+            return self._wait_for_nothing(proposal, known)
         if known is None:
             raise _Lost("gone", f"tenant {tenant} has no VMs", stamp=0)
         if proposal.stamp is not None and known.stamp != proposal.stamp:
@@ -472,6 +474,18 @@ class _Desk:
             versions=versions,
         )
         return Committed(versions, self.stamp if rest else 0)
+
+    def _wait_for_nothing(self, proposal: Release, known: TenantRow | None) -> Outcome:
+        """A tenant of which nothing runs is deleted: all of it waits, and waits no longer."""
+        changes = self._give_up(proposal) if known is None else ()
+        if len(changes) < len(set(proposal.waiting)):
+            for change in changes:
+                self._change_entry((change.kind, change.name), change.before)
+            stamp = known.stamp if known else 0
+            raise _Lost("tenant", f"not all VMs of tenant {proposal.tenant} wait still", stamp=stamp)
+        self._decide(proposal)
+        self._enter(proposal, registered=changes)
+        return Committed({}, 0)
 
     def _give_up(self, proposal: Release) -> tuple[Registered, ...]:
         """Those of a tenant that is deleted are not placed again."""
