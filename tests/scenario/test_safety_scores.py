@@ -125,6 +125,28 @@ def test_a_regular_vm_does_not_care() -> None:
     assert safe.allocate(wish).placements == unaware.allocate(wish).placements
 
 
+def test_types_that_a_cluster_does_not_take_are_no_danger_there_and_find_no_room() -> None:
+    names = ("taken", "refused")
+    groups = tuple(
+        MachineGroup(datacenter="d", cluster=c, rack=c, generation="only", names=(f"{c}-m",), update_domains=[0])
+        for c in names
+    )
+    zone = Zone(
+        name="z", resources=(Resource("cores", "cores", 1),), bands=("regular", "spot"),
+        generations=(Generation("only", (8,)),), vm_types=(VMType("small", "s", {"only": (1,)}),),
+        groups=groups, excluded={"refused": ["small"]},
+    )  # fmt: skip
+    told = foresee(zone, zone.machines, {("small", ""): 1.0})
+    assert told.ahead["small"][-1] == 8.0
+    allocator = Allocator(zone, POLICY)
+    allocator.view.foresee(*tables_of(told, zone))
+    rule, wish = rule_of(danger), plain(allocator.shape(SPOT, "t").row[0])
+    assert rule is not None
+    rows = zip(allocator.view.machines, allocator.view.clusters, strict=True)
+    there, elsewhere = (fact(rule, plain(row), plain(cluster), wish, zone) for row, cluster in rows)
+    assert there > elsewhere == 0.0
+
+
 def test_types_that_come_seldom_count_as_the_one_most_like_them() -> None:
     """Every change of a machine asks about each type that is told apart, so there are not many of those."""
     zone = Zone.synthetic(300, seed=1)

@@ -113,7 +113,7 @@ def foresee(
         by_band = arrivals.setdefault(stands_for[vm_type], [0.0] * len(bands))
         by_band[bands.index(priority) if priority else 0] += rate
     ready = machines[machines["state"] == MachineState.READY]
-    ahead = {name: _ahead(zone, ready, zone.vm_type(name)) for name in arrivals}
+    ahead = {name: _ahead(zone, _offering(zone, ready, name), zone.vm_type(name)) for name in arrivals}
     rounded = {name: [round(rate, DIGITS) for rate in by_band] for name, by_band in arrivals.items()}
     return Foresight(at=at, arrivals=rounded, ahead=ahead)
 
@@ -149,6 +149,11 @@ def _alike(zone: Zone, rates: Mapping[tuple[str, str], float]) -> dict[str, str]
     capacity = np.array([generation.capacity for generation in zone.generations], np.float64)
     shares = {name: zone.demand[zone.vm_type(name)] / np.maximum(capacity, 1.0) for name in known}
     return {name: min(kept, key=lambda other: float(np.abs(shares[name] - shares[other]).sum())) for name in known}
+
+
+def _offering(zone: Zone, machines: NDArray[np.void], vm_type: str) -> NDArray[np.void]:
+    """The machines of clusters that take a type."""
+    return machines[zone.clusters["supports"][machines["cluster"], zone.vm_type(vm_type)] != 0]
 
 
 def _ahead(zone: Zone, machines: NDArray[np.void], vm_type: int) -> list[float]:

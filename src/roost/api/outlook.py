@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from roost.agent.foresight import KIND, NAME, ArrivalRates, Foresight, decode, encode, foresee, foresee_given
+from roost.agent.operation import SetEntry
 from roost.api.problems import Refused
 from roost.model.errors import RoostError
 from roost.store.contract import Store
@@ -70,6 +71,7 @@ class Outlook:
         from roost.api.service import new_key
 
         service, at = self._service, time.time()
+        before = service.agent.replica.registry.get((KIND, NAME))
         allocator = service.agent.allocator
         rows, rates = allocator.view.machines.copy(), self._rates.per_hour(at)
         if known is not None and known.given:
@@ -78,7 +80,8 @@ class Outlook:
             found = await asyncio.to_thread(foresee, allocator.zone, rows, rates, at)
         else:
             return
-        ticket = await service.enter(KIND, NAME, encode(found), new_key(), BY)
+        entry = SetEntry(KIND, NAME, encode(found), new=before is None, instead_of=before)  # who else tells is right
+        ticket = await service.submit(entry, new_key(), BY)
         self._arrived = ticket.answer is None or not ticket.answer.ok
 
 

@@ -39,7 +39,7 @@ def danger(machine, vm, cluster, weights=WEIGHTS):
         left /= weight
     rates = cluster.arrivals[vm.priority]
     for t in range(len(rates)):
-        if rates[t] <= 0.0:
+        if rates[t] <= 0.0 or not cluster.supports[t]:
             continue
         need, per, fits, spare = cluster.demands[t], cluster.per_demand[t], True, MANY
         for r in range(len(own)):
