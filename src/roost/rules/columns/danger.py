@@ -22,7 +22,8 @@ def danger(machine, vm, cluster, weights=WEIGHTS):
         spare       find room here, beside what runs here and the new VM
 
     The safety distance is the time until one more has come, (ahead + spare + 1) / rate; the danger is the sum of its
-    inverse over the types that fit here at all.
+    inverse over the types that fit here. A type of which no more fit than are spare never makes anybody go by itself:
+    it takes one of another type after it, so it counts no more often than these come.
     """
     total = 0.0
     if vm.priority == 0:
@@ -37,20 +38,24 @@ def danger(machine, vm, cluster, weights=WEIGHTS):
             weight += weights[r]
     if weight > 0.0:
         left /= weight
-    rates = cluster.arrivals[vm.priority]
+    rates, everything = cluster.arrivals[vm.priority], 0.0
+    for t in range(len(rates)):
+        everything += rates[t]
     for t in range(len(rates)):
         if rates[t] <= 0.0 or not cluster.supports[t]:
             continue
-        need, per, fits, spare = cluster.demands[t], cluster.per_demand[t], True, MANY
+        need, per, fit, spare = cluster.demands[t], cluster.per_demand[t], MANY, MANY
         for r in range(len(own)):
-            if highest[r] < need[r]:
-                fits = False
             if need[r] > 0:
+                fit = min(fit, highest[r] * per[r])
                 spare = min(spare, (lowest[r] - own[r]) * per[r])
-        if not fits:
+        fit, spare, rate = math.floor(fit + SLACK), max(0.0, math.floor(spare + SLACK)), rates[t]
+        if fit <= spare:
+            rate = min(rate, everything - rate)
+        if fit < 1.0 or rate <= 0.0:
             continue
         packing = PACKINGS - 1
         if not empty:
             packing = min(PACKINGS - 2, max(0, math.ceil((PACKINGS - 2) * (left - cluster.takes[t]))))
-        total += rates[t] / (cluster.ahead[t][packing] + max(0.0, math.floor(spare + SLACK)) + 1.0)
+        total += rate / (cluster.ahead[t][packing] + spare + 1.0)
     return total
