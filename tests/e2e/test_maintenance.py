@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from roost.client import Client, MachineChange, VMWish
+from roost.client import Client, HealingWish, MachineChange, VMWish
+from roost.client.maintenance import Walk
 from roost.model.availability import AvailabilitySet
 from roost.model.request import Constraints
 from tests.e2e.serving import PATIENCE, ROOST, Serving, serving
+from tests.e2e.talking import eventually
 
 # Three racks, in which each machine is of another update domain.
 ZONE = """
@@ -95,6 +99,85 @@ def test_an_update_that_fails_puts_its_machine_in_quarantine(service: Serving) -
     assert done[0]["failed"][0]["why"].endswith("ended with 1: no")
     with Client(service.url) as client:
         assert client.get_machine("c1-r01-m02").state == "quarantined"
+
+
+def test_a_machine_that_goes_down_during_the_walk_is_left_alone_and_stays_down(service: Serving) -> None:
+    program = f"{ROOST} machine down c1-r02-m01"  # by whichever of the three comes first
+    done = maintenance(service, "run", "--cluster", "c1", "--domain", "1", "--run", program, "--at-once", "1")
+    assert done[0]["left_alone"] == ["c1-r02-m01"]
+    assert (done[0]["machines"], done[0]["updated"]) == (2, 2)
+    with Client(service.url) as client:
+        assert {m.machine: m.state for m in client.machines() if m.state != "ready"} == {"c1-r02-m01": "down"}
+
+
+class Released:
+    """A client; just before the first VMs are healed, their owners release some of them."""
+
+    def __init__(self, client: Client) -> None:
+        self._client, self._done = client, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def heal(self, wish: HealingWish) -> Any:
+        if not self._done:
+            self._done = True
+            self._client.delete_tenant("gone")
+            self._client.delete_vm(next(vm for vm in wish.vms if vm.startswith("web/")))
+        return self._client.heal(wish)
+
+
+def test_vms_that_are_released_during_the_walk_do_not_end_it(service: Serving) -> None:
+    with Client(service.url) as client:
+        evenly = Constraints(sets={"all": AvailabilitySet(update_domains=4, best_effort=True)})
+        for name in ("gone", "web"):  # two of each in every domain
+            client.create_tenant(name, [VMWish(type="quarter", count=8, set="all")], evenly)
+        done = Walk(cast(Client, Released(client)), cluster="c1").run(0)
+        assert (done.updated, done.moved, done.unmoved) == (3, 1, ())
+        assert len(client.get_tenant("web").vms) == 7
+        assert {machine.state for machine in client.machines()} == {"ready"}
+
+
+def interrupted(service: Serving, begun: Path, program: str) -> subprocess.Popen[str]:
+    """A walk through a domain, just after Ctrl-C while its first machine is updated."""
+    walk = subprocess.Popen(
+        [ROOST, "maintenance", "run", "--cluster", "c1", "--domain", "0", "--at-once", "1",
+         "--run", f"{sys.executable} -c '{program}' {{machine}}"],
+        env={**os.environ, "ROOST_URL": service.url}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    eventually(begun.exists)
+    walk.send_signal(signal.SIGINT)
+    return walk
+
+
+def test_interrupted_it_lets_updates_end_and_those_that_fail_are_quarantined(service: Serving, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    program = f'import sys, time; open("{begun}", "w"); time.sleep(1); sys.exit("no")'
+    walk = interrupted(service, begun, program)
+    _, said = walk.communicate(timeout=PATIENCE)
+    assert walk.returncode == 130
+    assert "the update failed on c1-r00-m00: " in said
+    with Client(service.url) as client:
+        assert {m.machine: m.state for m in client.machines() if m.state != "ready"} == {"c1-r00-m00": "quarantined"}
+
+
+def test_interrupted_twice_it_does_not_use_a_machine_that_is_being_updated(service: Serving, tmp_path: Path) -> None:
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    program = f'import os, time; open("{begun}", "w")\nwhile not os.path.exists("{go}"): time.sleep(0.05)'
+    walk = interrupted(service, begun, program)
+    with Client(service.url) as client:
+
+        def out_of_use() -> list[str]:
+            return [machine.machine for machine in client.machines() if machine.state == "draining"]
+
+        time.sleep(0.5)
+        assert len(out_of_use()) == 3, "as long as it waits for the update to end"
+        walk.send_signal(signal.SIGINT)
+        eventually(lambda: len(out_of_use()) == 1)
+        assert out_of_use() == ["c1-r00-m00"]
+    go.touch()
+    walk.communicate(timeout=PATIENCE)
+    assert walk.returncode == 130
 
 
 def test_bad_arguments_are_refused_before_anything_is_done(service: Serving) -> None:

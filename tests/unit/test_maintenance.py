@@ -10,11 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.client import Client
-from roost.client.maintenance import DomainDone, Walk, most_at_once, waves
+from roost.client import Client, ServiceProblem
+from roost.client.maintenance import DomainDone, Walk
+from roost.client.waves import groups_of, most_at_once, portion
 from roost.model.availability import AvailabilitySet
 from roost.model.request import Constraints
-from roost.wire import HealedVM, HealingResult, HealingWish, MachineChange, MachineLine, TenantView, UnhealedVM, VMView
+from roost.wire import (
+    HealedVM,
+    HealingResult,
+    HealingWish,
+    MachineChange,
+    MachineLine,
+    MachineView,
+    Problem,
+    TenantView,
+    UnhealedVM,
+    VMView,
+)
 from tests.property.effort import examples
 
 
@@ -43,24 +55,49 @@ def tenants(draw: st.DrawFn) -> dict[str, TenantView]:
     return found
 
 
+def waves(vms: list[VMView], known: dict[str, TenantView], down: set[str]) -> list[list[VMView]]:
+    """The VMs wave by wave, as long as any may go."""
+    wave, later = portion(vms, groups_of(known.values(), down))
+    return [wave, *waves(later, known, down)] if wave else []
+
+
 @settings(max_examples=examples(200))
-@given(tenants())
-def test_every_vm_goes_once_and_no_wave_takes_too_much_of_a_set(known: dict[str, TenantView]) -> None:
+@given(tenants(), st.booleans())
+def test_every_vm_goes_once_and_no_wave_takes_too_much_of_a_set(known: dict[str, TenantView], is_down: bool) -> None:
     here = [vm for tenant in known.values() for vm in tenant.vms if vm.machine == "here"]
-    found = list(waves(here, known))
-    assert sorted(vm.vm for wave in found for vm in wave) == sorted(vm.vm for vm in here)
+    there = Counter((vm.tenant, vm.set) for tenant in known.values() for vm in tenant.vms if vm.machine == "there")
+    found = waves(here, known, {"there"} if is_down else set())
     totals = Counter((vm.tenant, vm.set) for tenant in known.values() for vm in tenant.vms)
+    gone = [vm.vm for wave in found for vm in wave]
+    assert len(gone) == len(set(gone))
     needed = 0
     for group, number in Counter((vm.tenant, vm.set) for vm in here).items():
         constraints = known[group[0]].constraints
         wanted = constraints.sets[group[1]].update_domains if group[1] else constraints.min_update_domains
-        most = max(Counter((vm.tenant, vm.set) for vm in wave)[group] for wave in found)
-        assert most <= most_at_once(totals[group], wanted)
-        needed = max(needed, -(-number // most_at_once(totals[group], wanted)))
+        allowed = max(0, most_at_once(totals[group], wanted) - there[group] * is_down)
+        portions = [Counter((vm.tenant, vm.set) for vm in wave)[group] for wave in found]
+        assert all(each <= allowed for each in portions)
+        assert sum(portions) == (number if allowed else 0), "all of them go, unless as many as may be are gone already"
+        needed = max(needed, -(-number // allowed) if allowed else 0)
     assert len(found) == needed, "and there are no more waves than the most constrained set needs"
 
 
+def test_of_ten_vms_over_ten_update_domains_none_may_go_while_one_is_down() -> None:
+    vms = [VMView(vm=f"w/{i}", tenant="w", type="T", machine=f"m{i}", set="web") for i in range(10)]
+    wish = Constraints(sets={"web": AvailabilitySet(update_domains=10)})
+    groups = groups_of([TenantView(tenant="w", generation=1, constraints=wish, vms=vms)], {"m9"})
+    assert portion(vms[:1], groups) == ([], vms[:1])
+    assert groups["w", "web"].why_not == (
+        "1 of 10 VMs of set web of w are on machines that are down, and no more than 1 may be gone at once"
+    )
+
+
 # ------------------------------------------------------------------------------------------------------------ the walk
+
+
+def refusal(code: str) -> ServiceProblem:
+    """What the service says if it says no."""
+    return ServiceProblem(Problem(type="", title="No", status=400, detail=code, code=f"roost.{code}", retryable=False))
 
 
 class Desk:
@@ -70,36 +107,64 @@ class Desk:
         self.states = {"m0": "ready", "m1": "ready", "m2": "down", "m3": "ready"}
         self.domain = {"m0": 0, "m1": 0, "m2": 0, "m3": 1}
         self.homes = {"web/0": "m0", "web/1": "m1", "web/2": "m3"}
+        self.generations = dict.fromkeys(self.states, 1)
+        self.wish = Constraints(min_update_domains=3)
         self.stuck: set[str] = set()
+        self.refused: set[str] = set()  # "m0 ready": what cannot be done to machines
         self.log: list[str] = []
 
-    def machines(self, cluster: str = "") -> Iterator[MachineLine]:
-        for name, state in self.states.items():
-            here = sum(home == name for home in self.homes.values())
-            yield MachineLine(
-                machine=name, cluster="c", rack="r", datacenter="d", hardware="h", state=state, health=100, vms=here,
-                update_domain=self.domain[name], generation=0, capacity={}, free={},
-            )  # fmt: skip
+    def _described(self, name: str) -> dict[str, Any]:
+        return {
+            "machine": name, "cluster": "c", "rack": "r", "datacenter": "d", "hardware": "h", "health": 100,
+            "state": self.states[name], "vms": len(self.vms(name)), "update_domain": self.domain[name],
+            "generation": self.generations[name], "capacity": {}, "free": {},
+        }  # fmt: skip
+
+    def machines(self, cluster: str = "", state: str = "") -> Iterator[MachineLine]:
+        return (MachineLine(**self._described(name)) for name, now in self.states.items() if state in ("", now))
+
+    def get_machine(self, name: str) -> MachineView:
+        if name not in self.states:
+            raise refusal("not_found")
+        return MachineView(**self._described(name), features=(), failures=0, versions_behind=0, running=self.vms(name))
 
     def vms(self, machine: str) -> list[VMView]:
         return [
             VMView(vm=vm, tenant="web", type="T", machine=home) for vm, home in self.homes.items() if home == machine
         ]
 
-    def get_tenant(self, name: str) -> TenantView:
-        vms = [vm for machine in self.states for vm in self.vms(machine)]
-        return TenantView(tenant=name, generation=1, constraints=Constraints(min_update_domains=3), vms=vms)
+    def get_vm(self, name: str) -> VMView:
+        if name not in self.homes:
+            raise refusal("not_found")
+        return VMView(vm=name, tenant="web", type="T", machine=self.homes[name])
 
-    def change_machine(self, machine: str, change: MachineChange) -> None:
+    def get_tenant(self, name: str) -> TenantView:
+        if not self.homes:
+            raise refusal("not_found")
+        vms = [vm for machine in self.states for vm in self.vms(machine)]
+        return TenantView(tenant=name, generation=1, constraints=self.wish, vms=vms)
+
+    def change_machine(self, machine: str, change: MachineChange, if_match: int | None = None) -> None:
         assert change.state
-        self.states[machine] = change.state
-        self.log.append(f"{machine} {change.state}")
+        if if_match not in (None, self.generations[machine]):
+            raise refusal("outdated")
+        if f"{machine} {change.state}" in self.refused:
+            raise refusal("internal")
+        self.become(machine, change.state)
+
+    def become(self, machine: str, state: str) -> None:
+        """Whoever says so."""
+        self.states[machine] = state
+        self.generations[machine] += 1
+        self.log.append(f"{machine} {state}")
 
     def update(self, machine: str) -> str:
         self.log.append(f"{machine} updated")
         return ""
 
     def heal(self, wish: HealingWish) -> HealingResult:
+        if any(vm not in self.homes for vm in wish.vms):
+            raise refusal("not_found")
         healed, waiting = [], []
         for vm in wish.vms:
             said: dict[str, Any] = {"vm": vm, "tenant": "web", "type": "T", "priority": ""}
@@ -156,3 +221,195 @@ def test_whoever_is_interrupted_leaves_no_machine_out_of_use() -> None:
     with pytest.raises(KeyboardInterrupt):
         walk(desk, update=interrupted)
     assert desk.states == {"m0": "ready", "m1": "ready", "m2": "down", "m3": "ready"}
+
+
+# --------------------------------------------------------------------------------------- what others do meanwhile
+
+
+@pytest.mark.parametrize("state", ["down", "quarantined", "ready"])
+def test_a_machine_of_which_others_say_otherwise_meanwhile_is_left_alone(state: str) -> None:
+    desk = Desk()
+
+    def update(machine: str) -> str:
+        if machine == "m0":
+            desk.become("m1", state)
+        return desk.update(machine)
+
+    done = walk(desk, update=update)
+    assert desk.log[-3:] == [f"m1 {state}", "m0 updated", "m0 ready"]
+    assert desk.states["m1"] == state
+    assert done.left_alone == ("m1", "m2")
+    assert (done.machines, done.updated, done.whole) == (1, 1, True)
+
+
+def test_a_machine_that_goes_down_while_it_is_updated_stays_down() -> None:
+    desk = Desk()
+
+    def update(machine: str) -> str:
+        desk.become("m0", "down")
+        return ""
+
+    walk(desk, update=update)
+    assert (desk.states["m0"], desk.states["m1"]) == ("down", "ready")
+
+
+def test_a_machine_that_goes_down_just_before_it_is_drained_is_left_alone() -> None:
+    class Late(Desk):
+        def machines(self, cluster: str = "", state: str = "") -> Iterator[MachineLine]:
+            listed = list(super().machines(cluster, state))
+            self.states["m1"] = "down"
+            return iter(listed)
+
+    desk = Late()
+    done = walk(desk, update=desk.update)
+    assert "m1 draining" not in desk.log
+    assert desk.states["m1"] == "down"
+    assert done.left_alone == ("m1", "m2")
+
+
+def test_a_machine_that_changes_between_look_and_change_is_looked_at_again() -> None:
+    class Busy(Desk):
+        looks = 0
+
+        def get_machine(self, name: str) -> MachineView:
+            found = super().get_machine(name)
+            self.looks += 1
+            if self.looks < 5:
+                self.generations[name] += 1  # a VM came or went
+            return found
+
+    desk = Busy()
+    assert walk(desk, update=desk.update, sleep=lambda _: None).updated == 2
+    assert desk.states["m0"] == desk.states["m1"] == "ready"
+
+
+def test_a_machine_on_which_something_still_runs_is_not_updated() -> None:
+    class Late(Desk):
+        def heal(self, wish: HealingWish) -> HealingResult:
+            self.homes["web/9"] = "m1"  # decided before anybody knew that it drains
+            return super().heal(wish)
+
+    desk = Late()
+    done = walk(desk, update=desk.update)
+    assert "m1 updated" not in desk.log
+    assert desk.states["m1"] == "ready"
+    assert [(each.vm, each.machine) for each in done.unmoved] == [("web/9", "m1")]
+
+
+def test_a_failed_update_is_quarantined_even_if_the_walk_is_interrupted_then() -> None:
+    desk, warnings = Desk(), list[str]()
+
+    def update(machine: str) -> str:
+        if machine == "m0":
+            return "disk is full"
+        assert desk.states["m0"] == "quarantined", "as soon as that is known"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        walk(desk, update=update, warn=warnings.append)
+    assert (desk.states["m0"], desk.states["m1"]) == ("quarantined", "ready")
+    assert warnings == ["the update failed on m0: disk is full"]
+
+
+def test_a_machine_that_cannot_be_used_again_is_told_and_the_others_are() -> None:
+    desk = Desk()
+    desk.refused = {"m0 ready"}
+    done = walk(desk)
+    assert (desk.states["m0"], desk.states["m1"]) == ("draining", "ready")
+    assert [(each.machine, each.why) for each in done.unsettled] == [("m0", "No: internal")]
+    assert not done.whole
+
+
+def test_who_is_interrupted_is_warned_of_machines_that_cannot_be_used_again() -> None:
+    class Interrupted(Desk):
+        def heal(self, wish: HealingWish) -> HealingResult:
+            raise KeyboardInterrupt
+
+    desk, warnings = Interrupted(), list[str]()
+    desk.refused = {"m0 ready"}
+    with pytest.raises(KeyboardInterrupt):
+        walk(desk, warn=warnings.append)
+    assert (desk.states["m0"], desk.states["m1"]) == ("draining", "ready")
+    assert warnings == ["m0 stays as it is: No: internal"]
+
+
+def test_a_machine_that_can_neither_be_updated_nor_quarantined_is_not_used_again() -> None:
+    desk = Desk()
+    desk.refused = {"m0 quarantined"}
+    done = walk(desk, update=lambda machine: "disk is full" if machine == "m0" else "")
+    assert (desk.states["m0"], desk.states["m1"]) == ("draining", "ready")
+    assert [each.machine for each in done.failed] == [each.machine for each in done.unsettled] == ["m0"]
+
+
+def test_a_machine_that_is_removed_meanwhile_is_no_matter() -> None:
+    desk = Desk()
+
+    def update(machine: str) -> str:
+        desk.states.pop("m1", None)
+        return ""
+
+    done = walk(desk, update=update)
+    assert desk.states["m0"] == "ready"
+    assert (done.left_alone, done.whole) == (("m1", "m2"), True)
+
+
+@pytest.mark.parametrize("gone", [{"web/0"}, {"web/1"}, {"web/0", "web/1"}, {"web/0", "web/1", "web/2"}])
+@pytest.mark.parametrize("when", ["get_tenant", "machines", "heal"])
+@pytest.mark.parametrize("domains", [0, 3])
+def test_vms_that_are_released_meanwhile_are_skipped(gone: set[str], when: str, domains: int) -> None:
+    desk = Desk()
+    desk.wish = Constraints(min_update_domains=domains)  # with 3 each VM is asked for by itself
+    act = getattr(desk, when)
+
+    def release(*args: Any, **kwargs: Any) -> Any:
+        if "m1 draining" in desk.log:
+            desk.homes = {vm: home for vm, home in desk.homes.items() if vm not in gone}
+        return act(*args, **kwargs)
+
+    setattr(desk, when, release)
+    done = walk(desk, update=desk.update)
+    assert (done.updated, done.unmoved) == (2, ())
+    assert set(desk.homes.values()) <= {"m3"}
+    assert desk.states == {"m0": "ready", "m1": "ready", "m2": "down", "m3": "ready"}
+
+
+def test_a_vm_that_is_released_while_it_is_healed_keeps_no_machine_from_being_updated() -> None:
+    class Racing(Desk):
+        def heal(self, wish: HealingWish) -> HealingResult:
+            result = super().heal(wish)
+            self.homes.pop("web/1", None)
+            return result
+
+    desk = Racing()
+    desk.stuck = {"web/1"}
+    assert walk(desk, update=desk.update).updated == 2
+
+
+def test_vms_stay_while_as_many_of_their_set_as_may_be_are_down() -> None:
+    desk = Desk()
+    desk.homes["web/2"] = "m2"
+    done = walk(desk, update=desk.update)
+    assert "m0 updated" not in desk.log
+    assert desk.homes == {"web/0": "m0", "web/1": "m1", "web/2": "m2"}
+    assert (desk.states["m0"], desk.states["m1"]) == ("ready", "ready")
+    why = "1 of 3 VMs of web are on machines that are down, and no more than 1 may be gone at once"
+    assert [(each.vm, each.machine, each.why) for each in done.unmoved] == [("web/0", "m0", why), ("web/1", "m1", why)]
+    assert (done.moved, done.waves, done.whole) == (0, 0, False)
+
+
+def test_before_each_wave_it_is_looked_who_is_down() -> None:
+    desk = Desk()
+
+    def fail(_: float) -> None:
+        desk.homes["web/0"] = "m2"  # where it went is down now
+
+    done = walk(desk, update=desk.update, pause=1.0, sleep=fail)
+    assert [each.vm for each in done.unmoved] == ["web/1"]
+    assert (done.moved, done.updated) == (1, 1)
+
+
+def test_vms_of_a_machine_that_goes_down_while_it_is_emptied_are_left_to_healing() -> None:
+    desk = Desk()
+    done = walk(desk, update=desk.update, pause=1.0, sleep=lambda _: desk.become("m1", "down"))
+    assert desk.homes["web/1"] == "m1"
+    assert (done.moved, done.updated, done.unmoved, done.left_alone) == (1, 1, (), ("m1", "m2"))

@@ -74,9 +74,10 @@ def run(
     """Empty the machines of an update domain, update them, use them again; then the next domain.
 
     VMs are placed elsewhere as when a machine fails: under their names, within their tenants' constraints, each in one
-    commit. Of a tenant or set that asked for so many update domains, no more VMs move at once than one of these may
-    hold. A machine whose VMs find no other place is not updated, and in use again; one whose update fails is
-    quarantined. Exit code 3 if something was left.
+    commit. Of a tenant or set that asked for so many update domains, no more VMs are gone at once than one of these may
+    hold, those on machines that are down included. A machine whose VMs find no other place is not updated, and in use
+    again; one whose update fails is quarantined; one that goes down meanwhile, or of which somebody says otherwise, is
+    left alone. Exit code 3 if something was left.
 
     \b
       roost maintenance plan
@@ -88,7 +89,7 @@ def run(
     from roost.whatif.commands import command as command_of
 
     start = command_of(command, ("machine",), "update-host {machine}") if command else None
-    update = (lambda machine: start({"machine": machine})) if start else None
+    update = (lambda machine: start({"machine": machine})) if start else lambda _: ""
     done: list[DomainDone] = []
     with service.open() as client, progress("maintaining") as show:
         known = domains_of(Walk(client, cluster=cluster).machines())
@@ -101,7 +102,7 @@ def run(
             def tell(what: str, each: int = each, place: int = place) -> None:
                 show(f"update domain {each}: {what}", place / len(chosen))
 
-            walk = Walk(client, update=update, cluster=cluster, at_once=at_once, pause=pause, tell=tell)
+            walk = Walk(client, update=update, cluster=cluster, at_once=at_once, pause=pause, tell=tell, warn=advise)
             done.append(walk.run(each))
             if stop and not done[-1].whole:
                 break
@@ -126,11 +127,13 @@ def _show(done: list[DomainDone], wanted: int, output: Form) -> None:
     )  # fmt: skip
     unmoved = [vm for each in done for vm in each.unmoved]
     if unmoved:
-        print_table(("no machine for", "stays on", "why"), ((vm.vm, vm.machine, vm.why) for vm in unmoved[:SHOWN]))
+        print_table(("not moved", "stays on", "why"), ((vm.vm, vm.machine, vm.why) for vm in unmoved[:SHOWN]))
     if (left := len(unmoved) - SHOWN) > 0:
         advise(f"… and {left:,} more: see them with -o json")
     if failed := [machine for each in done for machine in each.failed]:
         print_table(("update failed on", "why"), ((machine.machine, machine.why) for machine in failed[:SHOWN]))
+    if unsettled := [machine for each in done for machine in each.unsettled]:
+        print_table(("stays as it is", "why"), ((machine.machine, machine.why) for machine in unsettled[:SHOWN]))
     whole = sum(each.whole for each in done)
     say(f"{whole:,} of {wanted:,} update domains are done")
     if len(done) < wanted:

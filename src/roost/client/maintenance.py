@@ -2,34 +2,42 @@
 
     ready ──▶ draining ──▶ its VMs go elsewhere, wave by wave ──▶ empty: updated ──▶ ready
                                    │                                  └── that failed: quarantined, and told
-                                   └── one finds no machine: the machine is not updated, ready again, and told
+                                   └── one has to stay: the machine is not updated, ready again, and told
 
-A tenant, or a set of it, that asked for U update domains lost at most one U-th of its VMs at a time, so no more of them
-than that go in one wave.
+Others may do something to the machines meanwhile. One that is no longer draining, as it went down or somebody said
+otherwise, is left as it is.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, TypeVar
 
 import msgspec
 
 from roost.client.client import Client
+from roost.client.errors import ServiceProblem
+from roost.client.waves import Group, Key, group_of, groups_of, portion
+from roost.model.errors import RoostError
 from roost.model.request import HOLD
-from roost.wire import HealingWish, MachineChange, MachineLine, TenantView, VMView
+from roost.wire import HealingResult, HealingWish, MachineChange, MachineLine, VMView
 
 CHUNK = 1_000  # VMs that are asked to go in one request
+TRIES = 10  # to change a machine that others change at the same time
+BREATH = 0.05  # seconds between two of them
+GONE, OUTDATED = "roost.not_found", "roost.outdated"
 
+T = TypeVar("T")
 Update = Callable[[str], str]  # does to an empty machine what is to be done; returns what went wrong
-State = Literal["ready", "draining", "quarantined"]
+State = Literal["ready", "draining"]
 
 
 class Unmoved(msgspec.Struct, frozen=True):
-    """A VM that found no other machine, so that its own was not updated."""
+    """A VM that had to stay where it is, so that its machine was not updated."""
 
     vm: str
     machine: str
@@ -37,7 +45,7 @@ class Unmoved(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """A machine on which the update failed."""
+    """A machine on which something failed."""
 
     machine: str
     why: str
@@ -47,19 +55,55 @@ class DomainDone(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one update domain."""
 
     domain: int
-    machines: int  # that were ready when it was their turn
+    machines: int  # that were ready when it was their turn, without those that were left alone later
     updated: int
     moved: int  # VMs
     evictions: int  # VMs of lower priority that gave way
     waves: int
     unmoved: tuple[Unmoved, ...] = ()
-    failed: tuple[Failed, ...] = ()
-    left_alone: tuple[str, ...] = ()  # machines that were not ready
+    failed: tuple[Failed, ...] = ()  # updates
+    left_alone: tuple[str, ...] = ()  # machines that were not ready, or no longer draining when they were to be updated
+    unsettled: tuple[Failed, ...] = ()  # machines that could not be quarantined, or used again
 
     @property
     def whole(self) -> bool:
-        """Every machine that was ready is updated."""
-        return self.updated == self.machines
+        """Every machine that was ready is updated, and in use."""
+        return self.updated == self.machines and not self.unsettled
+
+
+@dataclass
+class _Turn:
+    """An update domain while it is walked. Threads add to it."""
+
+    drained: list[str] = field(default_factory=list)
+    out: set[str] = field(default_factory=set)  # machines that are to be used again
+    moved: int = 0
+    evictions: int = 0
+    waves: int = 0
+    updated: list[str] = field(default_factory=list)
+    unmoved: list[Unmoved] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
+    left_alone: list[str] = field(default_factory=list)
+    unsettled: list[Failed] = field(default_factory=list)
+
+    def done(self, domain: int) -> DomainDone:
+        """What came of it."""
+        return DomainDone(
+            domain=domain,
+            machines=len(set(self.drained).difference(self.left_alone)),
+            updated=len(self.updated),
+            moved=self.moved,
+            evictions=self.evictions,
+            waves=self.waves,
+            unmoved=tuple(self.unmoved),
+            failed=_by_machine(self.failed),
+            left_alone=tuple(sorted(self.left_alone)),
+            unsettled=_by_machine(self.unsettled),
+        )
+
+
+def _by_machine(failed: Iterable[Failed]) -> tuple[Failed, ...]:
+    return tuple(sorted(failed, key=lambda each: each.machine))
 
 
 def domains_of(machines: Iterable[MachineLine]) -> dict[int, list[MachineLine]]:
@@ -77,16 +121,20 @@ class Walk:
         self,
         client: Client,
         *,
-        update: Update | None = None,
+        update: Update = lambda _: "",
         cluster: str = "",
         at_once: int = 10,
         pause: float = 0.0,
         tell: Callable[[str], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`update`: up to so many machines `at_once`. `pause`: seconds between two waves, for VMs to start."""
+        """`update`: up to so many machines `at_once`. `pause`: seconds between two waves, for VMs to start.
+
+        `tell` hears how far it is, `warn` what is left behind if it breaks off.
+        """
         self._client, self._update, self._cluster = client, update, cluster
-        self._at_once, self._pause, self._tell, self._sleep = at_once, pause, tell, sleep
+        self._at_once, self._pause, self._tell, self._warn, self._sleep = at_once, pause, tell, warn, sleep
 
     def machines(self) -> list[MachineLine]:
         """The machines that it is about, as they are now."""
@@ -94,86 +142,158 @@ class Walk:
 
     def run(self, domain: int) -> DomainDone:
         """Empty, update and use again. Whatever happens, no machine that it emptied stays out of use unnoticed."""
-        here = domains_of(self.machines()).get(domain, [])
-        ready = [machine.machine for machine in here if machine.state == "ready"]
-        out: set[str] = set()  # machines that are out of use because of this
+        turn = _Turn()
         try:
-            for machine in ready:
-                self._set(machine, "draining")
-                out.add(machine)
-            self._tell(f"{len(ready):,} machines are draining")
-            moved, gave_way, waves, unmoved = self._empty(ready)
-            stuck = {each.machine for each in unmoved}
-            failed = self._update_all([machine for machine in ready if machine not in stuck])
-            for each in failed:
-                self._set(each.machine, "quarantined")
-                out.discard(each.machine)
-        finally:
-            for machine in sorted(out):
-                self._set(machine, "ready")
-        return DomainDone(
-            domain=domain,
-            machines=len(ready),
-            updated=len(ready) - len(stuck) - len(failed),
-            moved=moved,
-            evictions=gave_way,
-            waves=waves,
-            unmoved=tuple(unmoved),
-            failed=tuple(failed),
-            left_alone=tuple(machine.machine for machine in here if machine.state != "ready"),
-        )
+            for machine in domains_of(self.machines()).get(domain, []):
+                self._drain(turn, machine)
+            self._tell(f"{len(turn.drained):,} machines are draining")
+            self._empty(turn)
+            self._update_all(turn)
+            self._use_again(turn)
+        except BaseException:
+            self._use_again(turn)
+            for each in turn.failed:
+                self._warn(f"the update failed on {each.machine}: {each.why}")
+            for each in turn.unsettled:
+                self._warn(f"{each.machine} stays as it is: {each.why}")
+            raise
+        return turn.done(domain)
 
-    def _set(self, machine: str, state: State) -> None:
-        self._client.change_machine(machine, MachineChange(state=state))
+    # ------------------------------------------------------------------------------------------- how machines are
 
-    def _empty(self, machines: Sequence[str]) -> tuple[int, int, int, list[Unmoved]]:
-        """How many VMs went elsewhere, how many gave way to them, in how many waves, and who stays."""
-        found = (vm for machine in machines for vm in self._client.vms(machine=machine))
-        vms = [vm for vm in found if not vm.vm.endswith(HOLD)]
-        tenants = {name: self._client.get_tenant(name) for name in dict.fromkeys(vm.tenant for vm in vms)}
-        moved = gave_way = count = 0
-        unmoved: list[Unmoved] = []
-        for count, wave in enumerate(waves(vms, tenants), 1):
-            if count > 1 and self._pause:
+    def _drain(self, turn: _Turn, machine: MachineLine) -> None:
+        name = machine.machine
+        if machine.state == "ready":
+            turn.out.add(name)  # before: whoever is interrupted may have done it
+            if self._change(name, "ready", "draining"):
+                turn.drained.append(name)
+                return
+            turn.out.discard(name)
+        turn.left_alone.append(name)
+
+    def _use_again(self, turn: _Turn) -> None:
+        """Those that are still draining; what cannot be done to one is noted, and the others have their turn."""
+        for name in sorted(turn.out):
+            try:
+                self._change(name, "draining", "ready")
+            except RoostError as error:
+                turn.unsettled.append(Failed(name, str(error)))
+            turn.out.discard(name)
+
+    def _quarantine(self, turn: _Turn, name: str) -> None:
+        """However it is: a machine that was restarted may be down, or ready, by its heartbeats."""
+        turn.out.discard(name)
+        try:
+            self._client.change_machine(name, MachineChange(state="quarantined"))
+        except RoostError as error:
+            turn.unsettled.append(Failed(name, str(error)))
+
+    def _change(self, name: str, before: State, after: State, tries: int = TRIES) -> bool:
+        """Whether it was so and is otherwise now. One that somebody else has changed by then stays as it is.
+
+        The generation changes with every VM that comes or goes, so who is late looks again.
+        """
+        found = _if_there(self._client.get_machine, name)
+        if found is None or found.state != before:
+            return False
+        try:
+            self._client.change_machine(name, MachineChange(state=after), if_match=found.generation)
+        except ServiceProblem as problem:
+            if problem.code not in (OUTDATED, GONE) or tries == 1:
+                raise
+            self._sleep(BREATH)
+            return self._change(name, before, after, tries - 1)
+        return True
+
+    # --------------------------------------------------------------------------------------------------- emptying
+
+    def _empty(self, turn: _Turn) -> None:
+        """Wave by wave; before each it is looked what may go, as machines go down and owners release VMs meanwhile."""
+        found = (vm for name in turn.drained for vm in self._client.vms(machine=name))
+        left = [vm for vm in found if not vm.vm.endswith(HOLD)]
+        number = len(left)
+        while left:
+            if turn.waves and self._pause:
                 self._sleep(self._pause)
+            left, groups = self._look(left)
+            wave, left = portion(left, groups)
+            if not wave:
+                turn.unmoved += [Unmoved(vm.vm, vm.machine, groups[group_of(vm)].why_not) for vm in left]
+                return
+            turn.waves += 1
             for first in range(0, len(wave), CHUNK):
-                done = self._client.heal(HealingWish(vms=tuple(vm.vm for vm in wave[first : first + CHUNK])))
-                moved += len(done.healed)
-                gave_way += done.evictions
-                unmoved += [Unmoved(vm.vm, vm.machine, vm.why) for vm in done.waiting]
-            self._tell(f"{moved:,} of {len(vms):,} VMs run elsewhere, {len(unmoved):,} found no machine")
-        return moved, gave_way, count, unmoved
+                self._move(turn, wave[first : first + CHUNK])
+            self._tell(f"{turn.moved:,} of {number:,} VMs run elsewhere, {len(turn.unmoved):,} found no machine")
 
-    def _update_all(self, machines: Sequence[str]) -> list[Failed]:
-        if self._update is None or not machines:
-            return []
+    def _look(self, vms: Sequence[VMView]) -> tuple[list[VMView], dict[Key, Group]]:
+        """Those that still run where they did, and whom they count with. Those of machines that are down are healed."""
+        names = dict.fromkeys(vm.tenant for vm in vms)
+        tenants = [tenant for name in names if (tenant := _if_there(self._client.get_tenant, name))]
+        down = {machine.machine for machine in self._client.machines(state="down")}
+        known = {vm.vm: vm for tenant in tenants for vm in tenant.vms if vm.machine not in down}
+        still = [now for vm in vms if (now := known.get(vm.vm)) and now.machine == vm.machine]
+        return still, groups_of(tenants, down)
+
+    def _move(self, turn: _Turn, vms: Sequence[VMView]) -> None:
+        for done in self._heal([vm.vm for vm in vms]):
+            turn.moved += len(done.healed)
+            turn.evictions += done.evictions
+            turn.unmoved += [Unmoved(vm.vm, vm.machine, vm.why) for vm in done.waiting if self._runs(vm.vm, vm.machine)]
+
+    def _heal(self, vms: Sequence[str]) -> list[HealingResult]:
+        """Without those that are gone. One of them keeps all others from being healed: then each half is asked for."""
+        try:
+            return [self._client.heal(HealingWish(vms=tuple(vms)))]
+        except ServiceProblem as problem:
+            if problem.code != GONE:
+                raise
+        half = len(vms) // 2
+        return [*self._heal(vms[:half]), *self._heal(vms[half:])] if half else []
+
+    def _runs(self, vm: str, machine: str) -> bool:
+        """Whether it still does, and there."""
+        found = _if_there(self._client.get_vm, vm)
+        return found is not None and found.machine == machine
+
+    # --------------------------------------------------------------------------------------------------- updating
+
+    def _update_all(self, turn: _Turn) -> None:
+        stuck = {vm.machine for vm in turn.unmoved}
         with ThreadPoolExecutor(self._at_once, "roost-update") as threads:
-            said = list(threads.map(self._update, machines))
-        return [Failed(machine, why) for machine, why in zip(machines, said, strict=True) if why]
+            list(threads.map(partial(self._update_one, turn), [name for name in turn.drained if name not in stuck]))
+
+    def _update_one(self, turn: _Turn, name: str) -> None:
+        """If it is still draining, and empty. What fails is quarantined at once, whatever becomes of the others."""
+        try:
+            found = _if_there(self._client.get_machine, name)
+        except RoostError as error:
+            turn.failed.append(Failed(name, f"not begun: {error}"))
+            return
+        if found is None or found.state != "draining":
+            turn.out.discard(name)
+            turn.left_alone.append(name)
+        elif running := [vm.vm for vm in found.running if not vm.vm.endswith(HOLD)]:
+            turn.unmoved += [Unmoved(vm, name, "it still runs there") for vm in running]
+        elif why := self._updated(turn, name):
+            turn.failed.append(Failed(name, why))
+            self._quarantine(turn, name)
+        else:
+            turn.updated.append(name)
+
+    def _updated(self, turn: _Turn, name: str) -> str:
+        """What went wrong. As long as it is at work nobody uses the machine, even if the walk is broken off."""
+        turn.out.discard(name)
+        try:
+            return self._update(name)
+        finally:
+            turn.out.add(name)
 
 
-def waves(vms: Sequence[VMView], tenants: dict[str, TenantView]) -> Iterator[list[VMView]]:
-    """The VMs of a domain in portions, none of which takes more of a set than one update domain may."""
-    left = list(vms)
-    totals: dict[tuple[str, str], int] = {}
-    for tenant in tenants.values():
-        for vm in tenant.vms:
-            totals[vm.tenant, vm.set] = totals.get((vm.tenant, vm.set), 0) + 1
-    while left:
-        taken: dict[tuple[str, str], int] = {}
-        wave, later = [], []
-        for vm in left:
-            group = vm.tenant, vm.set
-            wanted = tenants[vm.tenant].constraints.terms(vm.set).constraints.min_update_domains
-            if taken.get(group, 0) < most_at_once(totals.get(group, 1), wanted):
-                taken[group] = taken.get(group, 0) + 1
-                wave.append(vm)
-            else:
-                later.append(vm)
-        yield wave
-        left = later
-
-
-def most_at_once(vms: int, update_domains: int) -> int:
-    """How many of so many VMs can be gone at once, if they asked for so many update domains; all, if for none."""
-    return math.ceil(vms / update_domains) if update_domains else vms
+def _if_there(get: Callable[[str], T], name: str) -> T | None:
+    """What there is of that name, if it is not gone."""
+    try:
+        return get(name)
+    except ServiceProblem as problem:
+        if problem.code != GONE:
+            raise
+        return None
