@@ -58,7 +58,10 @@ def run(
     ] = None,
     cluster: Cluster = "",
     command: Annotated[
-        str, typer.Option("--run", help="What updates an empty machine: 'update-host {machine}'. Nothing, if empty.")
+        str,
+        typer.Option(
+            "--run", help="What updates an empty machine: 'update-host {machine}'. No shell: use sh -c for && or >."
+        ),
     ] = "",
     at_once: Annotated[
         int, typer.Option("--at-once", help="Machines that are updated at once.", min=1, max=MOST_AT_ONCE)
@@ -82,7 +85,7 @@ def run(
     \b
       roost maintenance plan
       roost maintenance run --run 'ssh {machine} update-and-reboot' --at-once 20 --pause 60
-      roost maintenance run --domain 3 --domain 4 --go-on
+      roost maintenance run --run "sh -c 'fetch {machine} && reboot {machine}'" --domain 3 --domain 4 --go-on
     """
     from roost.client.maintenance import Walk, domains_of
     from roost.model.errors import UnknownName
@@ -134,6 +137,9 @@ def _show(done: list[DomainDone], wanted: int, output: Form) -> None:
         print_table(("update failed on", "why"), ((machine.machine, machine.why) for machine in failed[:SHOWN]))
     if unsettled := [machine for each in done for machine in each.unsettled]:
         print_table(("stays as it is", "why"), ((machine.machine, machine.why) for machine in unsettled[:SHOWN]))
+    if left_alone := [machine for each in done for machine in each.left_alone]:
+        more = f" and {len(left_alone) - SHOWN:,} more" if len(left_alone) > SHOWN else ""
+        advise(f"not updated, as they were not ready or somebody changed them: {', '.join(left_alone[:SHOWN])}{more}")
     whole = sum(each.whole for each in done)
     say(f"{whole:,} of {wanted:,} update domains are done")
     if len(done) < wanted:
