@@ -203,7 +203,7 @@ def test_the_command_line_lists_sets_clears_and_computes(service: Serving, clien
     }  # fmt: skip
     wrong = run(service, tmp_path, "set", "c2", "--new", "1", "--scale-out", "2")
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "thresholds.new: is 1, below scale_out, which is 2; new deployments stop first" in wrong.stderr
+    assert "--new: is 1, below scale_out, which is 2; new deployments stop first" in wrong.stderr
     assert run(service, tmp_path, "clear", "c2").stdout == "cleared thresholds of c2: the zone file decides\n"
     assert run(service, tmp_path, "clear", "c2").returncode == 2
     given = ("--target-healing", "0.01", "--failures-per-day", "0.01", "--repair-hours", "24")
@@ -216,3 +216,50 @@ def test_the_command_line_lists_sets_clears_and_computes(service: Serving, clien
     assert [kept(client, name)[1:3] for name in ("c1", "c2")] == [
         ((each["new"], 1, 0), "registry") for each in json.loads(applied.stdout)["items"]
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept_then"),
+    [
+        (("--new", "4"), (4, 2, 0)),
+        (("--scale-out", "3"), (3, 3, 0)),
+        (("--healing", "1"), (3, 2, 1)),
+        (("--new", "5", "--healing", "2"), (5, 2, 2)),
+        (("--new", "0", "--scale-out", "0"), (0, 0, 0)),
+    ],
+)
+def test_what_is_left_out_on_the_command_line_stays_as_it_is(
+    service: Serving, client: Client, tmp_path: Path, given: tuple[str, ...], kept_then: tuple[int, int, int]
+) -> None:
+    done = run(service, tmp_path, "set", "c1", *given)
+    new, scale_out, healing = kept_then
+    assert done.stdout == f"set thresholds of c1: new {new}, scale-out {scale_out}, healing {healing}\n", done.stderr
+    assert kept(client, "c1")[1] == kept_then
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "say what: --new, --scale-out or --healing"),
+        (("--new", "1"), "--new: is 1, below scale-out, which is 2; give --scale-out, too: 1 at most"),
+        (("--scale-out", "4"), "--scale-out: is 4, above new, which is 3; give --new, too: 4 at least"),
+        (("--healing", "3"), "--healing: is 3, above scale-out, which is 2; give --scale-out, too: 3 at least"),
+        (("--new", "7"), "--new: is 7, and cluster c1 has 6 machines; keep at most 6"),
+    ],
+)
+def test_what_contradicts_the_thresholds_that_stay_names_the_option_to_give(
+    service: Serving, client: Client, tmp_path: Path, given: tuple[str, ...], said: str
+) -> None:
+    wrong = run(service, tmp_path, "set", "c1", *given)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert said in wrong.stderr
+    assert kept(client, "c1") == (6, (3, 2, 0), "zone", [])
+
+
+def test_no_cluster_of_that_name_is_said_whatever_is_set(service: Serving, tmp_path: Path) -> None:
+    assert "no cluster is called 'c9'" in run(service, tmp_path, "set", "c9", "--scale-out", "1").stderr
+
+
+def test_a_put_replaces_all_thresholds_of_a_cluster(client: Client) -> None:
+    client.set_thresholds("c1", ThresholdWish(new=4))
+    assert kept(client, "c1")[1] == (4, 0, 0)
