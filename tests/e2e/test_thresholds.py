@@ -144,8 +144,25 @@ def test_history_says_how_many_machines_to_keep(client: Client) -> None:
     assert kept(client, "c2")[2] == "none", "nothing is changed"
     given = client.compute_thresholds(ThresholdTargets(healing=0.01, failures_per_day=0.01, repair_hours=24))
     assert {each.for_healing for each in given.items} == {1}
-    with pytest.raises(ServiceProblem, match=r"Expected `float` < 1"):
-        client.compute_thresholds(ThresholdTargets(healing=2.0))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"healing": 2}, "targets.healing: is 2.0; use a share above 0 and below 1"),
+        ({"scale_out": 0}, "targets.scale_out: is 0.0; use a share above 0 and below 1"),
+        ({"failures_per_day": 0}, "targets.failures_per_day: is 0.0; use a number from 1e-09 to 100,000"),
+        ({"repair_hours": 1e6}, "targets.repair_hours: is 1000000.0; use a number from 1e-09 to 100,000"),
+        ({"window_hours": 0.01}, "targets.window_hours: is 0.01; use a number from 0.1 to 100,000"),
+        ({"turn_space": -1}, "targets.turn_space: is -1; use a whole number of machines"),
+    ],
+)
+def test_a_target_that_makes_no_sense_is_named_with_what_would(
+    service: Serving, body: dict[str, float], said: str
+) -> None:
+    answer = httpx.post(f"{service.url}/v1/thresholds/compute", json=body)
+    found = problem(answer, "roost.invalid_request")
+    assert (found.detail, found.field) == (said, said.partition(":")[0])
 
 
 def test_whoever_awaits_gets_the_same(service: Serving, client: Client) -> None:
@@ -263,3 +280,19 @@ def test_no_cluster_of_that_name_is_said_whatever_is_set(service: Serving, tmp_p
 def test_a_put_replaces_all_thresholds_of_a_cluster(client: Client) -> None:
     client.set_thresholds("c1", ThresholdWish(new=4))
     assert kept(client, "c1")[1] == (4, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--target-healing", "2"), "--target-healing: is 2.0; use a share above 0 and below 1"),
+        (("--target-scale-out", "0"), "--target-scale-out: is 0.0; use a share above 0 and below 1"),
+        (("--repair-hours", "-1"), "--repair-hours: is -1.0; use a number from 1e-09 to 100,000"),
+    ],
+)
+def test_the_command_names_the_option_that_makes_no_sense(
+    service: Serving, tmp_path: Path, given: tuple[str, ...], said: str
+) -> None:
+    wrong = run(service, tmp_path, "compute", *given)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert said in wrong.stderr

@@ -162,7 +162,8 @@ def compute(
         float, typer.Option(help="Share of the windows in which tenants may grow by more than is kept.")
     ] = 0.01,
     failures_per_day: Annotated[
-        float | None, typer.Option(help="Of a machine; as often as was seen, if left out.", show_default=False)
+        float | None,
+        typer.Option(help="Of a machine, a day that it is up; as often as was seen, if left out.", show_default=False),
     ] = None,
     repair_hours: Annotated[
         float | None, typer.Option(help="That a machine is down; as long as was seen, if left out.", show_default=False)
@@ -194,7 +195,7 @@ def compute(
         window_hours=window_hours,
         turn_space=turn_space,
     )
-    with service.open() as client:
+    with service.open() as client, _naming_options():
         found = client.compute_thresholds(targets)
         for each in found.items if apply else ():
             wish = ThresholdWish(new=each.new, scale_out=each.scale_out, healing=each.healing)
