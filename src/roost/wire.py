@@ -358,6 +358,7 @@ class ComputedThresholds(Wire, frozen=True):
     new: int
     scale_out: int
     healing: int
+    takes_new: bool  # false: all of its machines are kept from new deployments, so it would never take one
     for_healing: int  # machines that are kept for it
     for_growth: int
     failures: int  # of machines of this cluster

@@ -296,3 +296,20 @@ def test_the_command_names_the_option_that_makes_no_sense(
     wrong = run(service, tmp_path, "compute", *given)
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert said in wrong.stderr
+
+
+def test_clusters_that_would_take_no_new_deployments_are_named(
+    service: Serving, client: Client, tmp_path: Path
+) -> None:
+    rare = ("--target-healing", "0.01", "--failures-per-day", "0.01", "--repair-hours", "24")
+    assert "careful" not in run(service, tmp_path, "compute", *rare).stderr
+    often = ("--failures-per-day", "10", "--repair-hours", "480")
+    shown = run(service, tmp_path, "compute", *often)
+    heading, *rows = (line.split() for line in shown.stdout.splitlines())
+    assert heading[5:7] == ["takes", "new"]
+    assert [row[5] for row in rows] == ["no", "no"]
+    assert "careful: no new deployment of the highest priority would go to c1, c2 at all" in shown.stderr
+    applied = run(service, tmp_path, "compute", *often, "--apply", "-o", "json")
+    assert [each["takes_new"] for each in json.loads(applied.stdout)["items"]] == [False, False]
+    assert "careful: no new deployment of the highest priority goes to c1, c2 at all" in applied.stderr
+    assert kept(client, "c1")[3] == ["new", "scale_out"]

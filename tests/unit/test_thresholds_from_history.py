@@ -203,6 +203,14 @@ def test_no_cluster_keeps_more_machines_than_it_has() -> None:
     found = only(compute(past(machines=5, days=10.0, growth=growth), Targets()))
     assert found.for_growth == 9
     assert found.thresholds == Thresholds(new=5, scale_out=0)
+    assert not found.takes_new
+
+
+def test_a_cluster_takes_new_deployments_as_long_as_one_machine_is_not_kept_from_them() -> None:
+    growth = [(i * DAY + 1.0, [1.0] * 4) for i in range(10)]
+    assert only(compute(past(machines=5, days=10.0, growth=growth), Targets())).takes_new
+    assert not only(compute(past(machines=4, days=10.0, growth=growth), Targets())).takes_new
+    assert only(compute(past(machines=4, days=10.0), Targets())).takes_new
 
 
 def test_a_past_shorter_than_a_window_is_one_window() -> None:

@@ -57,6 +57,11 @@ class Computed(msgspec.Struct, frozen=True, kw_only=True):
     windows: int
     most_growth: int  # machines, in the window with most of it
 
+    @property
+    def takes_new(self) -> bool:
+        """Whether the cluster would ever take a new deployment: not if all of its machines are kept from them."""
+        return self.thresholds.new < self.machines or not self.thresholds.new
+
 
 def compute(history: History, targets: Targets) -> list[Computed]:
     """Thresholds for each cluster; none is above the number of its machines."""

@@ -202,20 +202,23 @@ def compute(
             client.set_thresholds(each.cluster, wish)
     if output is Form.JSON:
         print_json(found)
-        return
-    _print_plan(found)
-    advise("they are set now" if apply else "nothing was changed; set them with --apply")
+    else:
+        _print_plan(found)
+        advise("they are set now" if apply else "nothing was changed; set them with --apply")
+    if closed := [each.cluster for each in found.items if not each.takes_new]:
+        goes = f"{'goes' if apply else 'would go'} to {', '.join(closed)} at all"
+        advise(f"careful: no new deployment of the highest priority {goes}: every machine there is kept from them")
 
 
 def _print_plan(found: ThresholdPlan) -> None:
     print_table(
         (
-            "cluster", "machines", "new", "scale-out", "healing", "for growth", "for healing", "failures", "repair h",
-            "windows",
+            "cluster", "machines", "new", "scale-out", "healing", "takes new", "for growth", "for healing", "failures",
+            "repair h", "windows",
         ),
         (
-            (c.cluster, c.machines, c.new, c.scale_out, c.healing, c.for_growth, c.for_healing, c.failures,
-             round(c.repair_hours, 1), c.windows)
+            (c.cluster, c.machines, c.new, c.scale_out, c.healing, c.takes_new, c.for_growth,
+             c.for_healing, c.failures, round(c.repair_hours, 1), c.windows)
             for c in found.items
         ),
     )  # fmt: skip

@@ -108,7 +108,7 @@ async def compute_thresholds(data: JSONBody[ThresholdTargets], scope: Scope) -> 
 def _computed(found: Computed) -> ComputedThresholds:
     fields = msgspec.structs.asdict(found)
     kept = msgspec.structs.asdict(fields.pop("thresholds"))
-    return ComputedThresholds(**fields, **kept)
+    return ComputedThresholds(**fields, **kept, takes_new=found.takes_new)
 
 
 ROUTES = [list_thresholds, set_thresholds, clear_thresholds, compute_thresholds]
