@@ -34,7 +34,6 @@ from roost.wiring import open_store, settle_memory
 
 Progress = Callable[[str, float], None]
 TYPES = {"D1": 4, "D2": 4, "D3": 2, "A2": 4, "A3": 2, "D4": 1}  # how often each comes
-RACK = 40  # machines
 AT_ONCE = 20  # requests, while a zone is filled: few enough not to fill it by much more than was asked for
 SPOT = 0.1  # share of the requests
 SPREAD = 0.2  # share of the requests for several VMs: they must be in two racks
@@ -150,16 +149,17 @@ def _racks(zone: Zone, full: float, repeats: int, progress: Progress) -> dict[st
         site = Site(zone, open_store(str(Path(folder) / "zone.db"), create=zone))
         site.fill(full, lambda share: progress("filling a zone", share))
         settle_memory()
-        seconds, vms = [], []
+        racks = _whole_racks(zone)
+        seconds, vms, left = [], [], []
         for turn in range(repeats):
-            first = (turn * 5 + 1) * RACK % (len(zone.machines) - RACK)
-            rack = list(range(first, first + RACK))
+            rack = racks[turn * 5 % len(racks)]
             site.set("down", rack)
             lost = len(lost_vms(site.agent.allocator))
             started = time.perf_counter()
             site.heal()
             seconds.append(time.perf_counter() - started)
-            vms.append(lost - len(lost_vms(site.agent.allocator)))
+            left.append(len(lost_vms(site.agent.allocator)))
+            vms.append(lost - left[-1])
             site.set("ready", rack)
             site.now += 3_600.0
             site.heal()
@@ -168,12 +168,20 @@ def _racks(zone: Zone, full: float, repeats: int, progress: Progress) -> dict[st
         site.agent.close()
         site.store.close()
     return {
-        "what": f"a rack of {RACK} machines of {len(zone.machines):,}, {full:.0%} full, SQLite",
+        "what": f"a rack of {len(racks[0])} machines of {len(zone.machines):,}, {full:.0%} full, SQLite",
         "failures": repeats,
         "vms_healed": int(np.median(vms)),
+        "most_that_waited": max(left),
         "seconds": round(float(np.median(seconds)), 3),
         "slowest_seconds": round(max(seconds), 3),
     }
+
+
+def _whole_racks(zone: Zone) -> list[list[int]]:
+    """The machines of each rack that has as many as any."""
+    racks = zone.machines["rack"]
+    sizes = np.bincount(racks)
+    return [np.flatnonzero(racks == rack).tolist() for rack in np.flatnonzero(sizes == sizes.max())]
 
 
 def _replay(zone: Zone, full: float, outages: Sequence[Outage], progress: Progress) -> dict[str, Any]:
