@@ -333,22 +333,21 @@ class ThresholdList(Wire, frozen=True):
 class ThresholdTargets(Asked, frozen=True):
     """How often healing and scale-outs may fail for want of empty machines, and what history does not tell."""
 
+    # What is wrong with a number is said by `roost.admission.thresholds.Targets`, with what would be right.
     healing: Annotated[
-        float, Meta(gt=0.0, lt=1.0, description="Share of the time in which more machines are down than are kept.")
+        float, Meta(description="Share of the time in which more machines are down than are kept; above 0, below 1.")
     ] = 0.001
     scale_out: Annotated[
-        float, Meta(gt=0.0, lt=1.0, description="Share of the windows in which tenants grow by more than is kept.")
+        float, Meta(description="Share of the windows in which tenants grow by more than is kept; above 0, below 1.")
     ] = 0.01
-    failures_per_day: (
-        Annotated[float, Meta(ge=1e-9, le=1e5, description="Of a machine; as often as was seen, if left out.")] | None
-    ) = None
-    repair_hours: (
-        Annotated[float, Meta(ge=1e-9, le=1e5, description="That it is down; as long as was seen, if left out.")] | None
-    ) = None
+    failures_per_day: Annotated[
+        float | None, Meta(description="Of a machine, a day that it is up; as often as was seen, if left out.")
+    ] = None
+    repair_hours: Annotated[float | None, Meta(description="That it is down; as long as was seen, if left out.")] = None
     window_hours: Annotated[
-        float, Meta(ge=0.1, le=1e5, description="For which tenants can grow after new deployments have stopped.")
+        float, Meta(description="For which tenants can grow after new deployments have stopped; 0.1 at least.")
     ] = 24.0
-    turn_space: Annotated[int, Meta(ge=0, le=1_000_000, description="Machines that are kept for moves.")] = 0
+    turn_space: Annotated[int, Meta(description="Machines that are kept for moves; 0 at least.")] = 0
 
 
 class ComputedThresholds(Wire, frozen=True):
@@ -359,6 +358,7 @@ class ComputedThresholds(Wire, frozen=True):
     new: int
     scale_out: int
     healing: int
+    takes_new: bool  # false: all of its machines are kept from new deployments, so it would never take one
     for_healing: int  # machines that are kept for it
     for_growth: int
     failures: int  # of machines of this cluster

@@ -144,8 +144,25 @@ def test_history_says_how_many_machines_to_keep(client: Client) -> None:
     assert kept(client, "c2")[2] == "none", "nothing is changed"
     given = client.compute_thresholds(ThresholdTargets(healing=0.01, failures_per_day=0.01, repair_hours=24))
     assert {each.for_healing for each in given.items} == {1}
-    with pytest.raises(ServiceProblem, match=r"Expected `float` < 1"):
-        client.compute_thresholds(ThresholdTargets(healing=2.0))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"healing": 2}, "targets.healing: is 2.0; use a share above 0 and below 1"),
+        ({"scale_out": 0}, "targets.scale_out: is 0.0; use a share above 0 and below 1"),
+        ({"failures_per_day": 0}, "targets.failures_per_day: is 0.0; use a number from 1e-09 to 100,000"),
+        ({"repair_hours": 1e6}, "targets.repair_hours: is 1000000.0; use a number from 1e-09 to 100,000"),
+        ({"window_hours": 0.01}, "targets.window_hours: is 0.01; use a number from 0.1 to 100,000"),
+        ({"turn_space": -1}, "targets.turn_space: is -1; use a whole number of machines"),
+    ],
+)
+def test_a_target_that_makes_no_sense_is_named_with_what_would(
+    service: Serving, body: dict[str, float], said: str
+) -> None:
+    answer = httpx.post(f"{service.url}/v1/thresholds/compute", json=body)
+    found = problem(answer, "roost.invalid_request")
+    assert (found.detail, found.field) == (said, said.partition(":")[0])
 
 
 def test_whoever_awaits_gets_the_same(service: Serving, client: Client) -> None:
@@ -203,7 +220,7 @@ def test_the_command_line_lists_sets_clears_and_computes(service: Serving, clien
     }  # fmt: skip
     wrong = run(service, tmp_path, "set", "c2", "--new", "1", "--scale-out", "2")
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "thresholds.new: is 1, below scale_out, which is 2; new deployments stop first" in wrong.stderr
+    assert "--new: is 1, below scale_out, which is 2; new deployments stop first" in wrong.stderr
     assert run(service, tmp_path, "clear", "c2").stdout == "cleared thresholds of c2: the zone file decides\n"
     assert run(service, tmp_path, "clear", "c2").returncode == 2
     given = ("--target-healing", "0.01", "--failures-per-day", "0.01", "--repair-hours", "24")
@@ -216,3 +233,83 @@ def test_the_command_line_lists_sets_clears_and_computes(service: Serving, clien
     assert [kept(client, name)[1:3] for name in ("c1", "c2")] == [
         ((each["new"], 1, 0), "registry") for each in json.loads(applied.stdout)["items"]
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept_then"),
+    [
+        (("--new", "4"), (4, 2, 0)),
+        (("--scale-out", "3"), (3, 3, 0)),
+        (("--healing", "1"), (3, 2, 1)),
+        (("--new", "5", "--healing", "2"), (5, 2, 2)),
+        (("--new", "0", "--scale-out", "0"), (0, 0, 0)),
+    ],
+)
+def test_what_is_left_out_on_the_command_line_stays_as_it_is(
+    service: Serving, client: Client, tmp_path: Path, given: tuple[str, ...], kept_then: tuple[int, int, int]
+) -> None:
+    done = run(service, tmp_path, "set", "c1", *given)
+    new, scale_out, healing = kept_then
+    assert done.stdout == f"set thresholds of c1: new {new}, scale-out {scale_out}, healing {healing}\n", done.stderr
+    assert kept(client, "c1")[1] == kept_then
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "say what: --new, --scale-out or --healing"),
+        (("--new", "1"), "--new: is 1, below scale-out, which is 2; give --scale-out, too: 1 at most"),
+        (("--scale-out", "4"), "--scale-out: is 4, above new, which is 3; give --new, too: 4 at least"),
+        (("--healing", "3"), "--healing: is 3, above scale-out, which is 2; give --scale-out, too: 3 at least"),
+        (("--new", "7"), "--new: is 7, and cluster c1 has 6 machines; keep at most 6"),
+    ],
+)
+def test_what_contradicts_the_thresholds_that_stay_names_the_option_to_give(
+    service: Serving, client: Client, tmp_path: Path, given: tuple[str, ...], said: str
+) -> None:
+    wrong = run(service, tmp_path, "set", "c1", *given)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert said in wrong.stderr
+    assert kept(client, "c1") == (6, (3, 2, 0), "zone", [])
+
+
+def test_no_cluster_of_that_name_is_said_whatever_is_set(service: Serving, tmp_path: Path) -> None:
+    assert "no cluster is called 'c9'" in run(service, tmp_path, "set", "c9", "--scale-out", "1").stderr
+
+
+def test_a_put_replaces_all_thresholds_of_a_cluster(client: Client) -> None:
+    client.set_thresholds("c1", ThresholdWish(new=4))
+    assert kept(client, "c1")[1] == (4, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--target-healing", "2"), "--target-healing: is 2.0; use a share above 0 and below 1"),
+        (("--target-scale-out", "0"), "--target-scale-out: is 0.0; use a share above 0 and below 1"),
+        (("--repair-hours", "-1"), "--repair-hours: is -1.0; use a number from 1e-09 to 100,000"),
+    ],
+)
+def test_the_command_names_the_option_that_makes_no_sense(
+    service: Serving, tmp_path: Path, given: tuple[str, ...], said: str
+) -> None:
+    wrong = run(service, tmp_path, "compute", *given)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert said in wrong.stderr
+
+
+def test_clusters_that_would_take_no_new_deployments_are_named(
+    service: Serving, client: Client, tmp_path: Path
+) -> None:
+    rare = ("--target-healing", "0.01", "--failures-per-day", "0.01", "--repair-hours", "24")
+    assert "careful" not in run(service, tmp_path, "compute", *rare).stderr
+    often = ("--failures-per-day", "10", "--repair-hours", "480")
+    shown = run(service, tmp_path, "compute", *often)
+    heading, *rows = (line.split() for line in shown.stdout.splitlines())
+    assert heading[5:7] == ["takes", "new"]
+    assert [row[5] for row in rows] == ["no", "no"]
+    assert "careful: no new deployment of the highest priority would go to c1, c2 at all" in shown.stderr
+    applied = run(service, tmp_path, "compute", *often, "--apply", "-o", "json")
+    assert [each["takes_new"] for each in json.loads(applied.stdout)["items"]] == [False, False]
+    assert "careful: no new deployment of the highest priority goes to c1, c2 at all" in applied.stderr
+    assert kept(client, "c1")[3] == ["new", "scale_out"]

@@ -145,7 +145,7 @@ def test_scale_outs_stop_where_healing_needs_the_rest_and_new_deployments_where_
     growth = [(i * DAY + 1.0, [0.5] * (i % 5)) for i in range(100)]
     found = only(compute(past(outages=outages, growth=growth), Targets(healing=0.01, scale_out=0.01)))
     assert (found.failures, found.windows, found.most_growth) == (20, 100, 2)
-    assert found.failures_per_day == pytest.approx(20 / 100 / 100)
+    assert found.failures_per_day == pytest.approx(20 / (100 * 100 - 20 * 0.5)), "a day that a machine is up"
     assert found.repair_hours == pytest.approx(12)
     assert (found.for_healing, found.for_growth) == (1, 2)
     assert found.thresholds == Thresholds(new=3, scale_out=1, healing=0)
@@ -174,7 +174,19 @@ def test_hardware_of_a_kind_fails_alike_in_every_cluster() -> None:
         ],
     )
     rates = {each.cluster: each.failures_per_day for each in compute(both, Targets())}
-    assert rates == {"a": 0.0001, "b": 0.0001, "n": 0.0}
+    assert rates == {"a": 2 / 19_998, "b": 2 / 19_998, "n": 0.0}
+
+
+def test_machines_that_are_down_half_of_the_time_are_taken_to_be_down_half_of_the_time() -> None:
+    outages = [(day * DAY, (day + 1) * DAY) for day in range(0, 100, 2)] * 50  # of each of fifty machines
+    found = only(compute(past(machines=50, outages=outages), Targets()))
+    load = found.failures_per_day * found.repair_hours / 24
+    assert load / (1 + load) == pytest.approx(0.5)
+
+
+def test_machines_that_were_never_up_need_all_the_others() -> None:
+    found = only(compute(past(machines=3, outages=[(0.0, 100 * DAY)] * 3), Targets()))
+    assert found.for_healing == 3
 
 
 def test_the_rarer_failures_may_be_the_more_is_kept() -> None:
@@ -191,6 +203,14 @@ def test_no_cluster_keeps_more_machines_than_it_has() -> None:
     found = only(compute(past(machines=5, days=10.0, growth=growth), Targets()))
     assert found.for_growth == 9
     assert found.thresholds == Thresholds(new=5, scale_out=0)
+    assert not found.takes_new
+
+
+def test_a_cluster_takes_new_deployments_as_long_as_one_machine_is_not_kept_from_them() -> None:
+    growth = [(i * DAY + 1.0, [1.0] * 4) for i in range(10)]
+    assert only(compute(past(machines=5, days=10.0, growth=growth), Targets())).takes_new
+    assert not only(compute(past(machines=4, days=10.0, growth=growth), Targets())).takes_new
+    assert only(compute(past(machines=4, days=10.0), Targets())).takes_new
 
 
 def test_a_past_shorter_than_a_window_is_one_window() -> None:

@@ -18,6 +18,7 @@ from roost.model.thresholds import Thresholds
 
 DAY, HOUR = 86_400.0, 3_600.0
 SHORTEST_WINDOW = 0.1  # hours: years of them can still be counted one by one
+LEAST, MOST = 1e-9, 1e5  # that rates and times can be
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +26,7 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
 
     healing: float = 0.001  # the share of the time in which more machines are down than are kept for healing
     scale_out: float = 0.01  # the share of the windows in which tenants grow by more than is kept for it
-    failures_per_day: float | None = None  # of a machine; None: as often as was seen
+    failures_per_day: float | None = None  # of a machine, a day that it is up; None: as often as was seen
     repair_hours: float | None = None  # that a machine is down; None: as long as was seen
     window_hours: float = 24.0  # that tenants must be able to grow, after new deployments have stopped
     turn_space: int = 0  # machines for moves: drained for an update, or to pack better
@@ -34,10 +35,10 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("healing", "scale_out"):
             if not 0 < getattr(self, name) < 1:
                 raise InvalidInput(f"targets.{name}", f"is {getattr(self, name)}", "use a share above 0 and below 1")
-        for name, least in (("failures_per_day", 1e-9), ("repair_hours", 1e-9), ("window_hours", SHORTEST_WINDOW)):
+        for name, least in (("failures_per_day", LEAST), ("repair_hours", LEAST), ("window_hours", SHORTEST_WINDOW)):
             value = getattr(self, name)
-            if value is not None and not least <= value <= 1e5:
-                raise InvalidInput(f"targets.{name}", f"is {value}", f"use a number from {least} to 100,000")
+            if value is not None and not least <= value <= MOST:
+                raise InvalidInput(f"targets.{name}", f"is {value}", f"use a number from {least} to {MOST:,.0f}")
         if self.turn_space < 0:
             raise InvalidInput("targets.turn_space", f"is {self.turn_space}", "use a whole number of machines")
 
@@ -51,10 +52,15 @@ class Computed(msgspec.Struct, frozen=True, kw_only=True):
     for_healing: int  # machines that are kept for it
     for_growth: int
     failures: int  # of machines of this cluster, seen
-    failures_per_day: float  # of a machine of this hardware
+    failures_per_day: float  # of a machine of this hardware, a day that it is up
     repair_hours: float
     windows: int
     most_growth: int  # machines, in the window with most of it
+
+    @property
+    def takes_new(self) -> bool:
+        """Whether the cluster would ever take a new deployment: not if all of its machines are kept from them."""
+        return self.thresholds.new < self.machines or not self.thresholds.new
 
 
 def compute(history: History, targets: Targets) -> list[Computed]:
@@ -87,13 +93,14 @@ def compute(history: History, targets: Targets) -> list[Computed]:
 
 
 def _rate(history: History, generation: str, targets: Targets) -> tuple[float, float]:
-    """Failures a day of a machine, and the days that one takes. Machines of a kind count together: few of them fail."""
+    """Failures of a machine a day that it is up, and the days that one takes. Machines of a kind count together."""
     alike = [each for each in history.clusters if each.generation == generation]
     outages = [outage for each in alike for outage in each.outages]
     rate, repair = targets.failures_per_day, targets.repair_hours
     if rate is None:
         days = sum(each.machines for each in alike) * (history.until - history.since) / DAY
-        rate = len(outages) / days if days > 0 else 0.0
+        up = days - sum(ended - began for began, ended in outages) / DAY
+        rate = len(outages) / max(up, len(outages) / MOST) if outages else 0.0
     if repair is None:
         if rate > 0 and not outages:
             problem = f"no machine of {generation} failed as far back as is known, so nobody knows"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,9 +12,11 @@ import typer
 from roost.cli.options import DryRun, Key, Service, flat
 from roost.cli.output import Form, Output, advise, print_json, print_table, when
 from roost.cli.tenant import show_done
+from roost.model.errors import InvalidInput, UnknownName
 
 if TYPE_CHECKING:
-    from roost.wire import ThresholdPlan
+    from roost.client import Client
+    from roost.wire import ThresholdPlan, ThresholdView, ThresholdWish
 
 HELP = """How many empty machines each cluster keeps, and from whom.
 
@@ -20,6 +25,8 @@ healing and moves at `healing`. What lies between two of these is a buffer. 0: t
 """
 app = typer.Typer(help=HELP, no_args_is_help=True)
 
+FORMS = ("thresholds.", "targets.")  # how the fields of what is sent begin, in problems
+OPTIONS = {"targets.healing": "--target-healing", "targets.scale_out": "--target-scale-out"}  # others are called alike
 Cluster = Annotated[str, typer.Argument(help="The cluster.", metavar="CLUSTER")]
 
 
@@ -50,29 +57,87 @@ def list_thresholds(service: Service, output: Output = Form.TABLE) -> None:
 def set_thresholds(
     cluster: Cluster,
     service: Service,
-    new: Annotated[int, typer.Option("--new", help="Where new deployments stop.", min=0, metavar="MACHINES")],
+    new: Annotated[
+        int | None, typer.Option("--new", help="Where new deployments stop.", min=0, metavar="MACHINES")
+    ] = None,
     scale_out: Annotated[
-        int, typer.Option("--scale-out", help="Where scale-outs stop; not above --new.", min=0, metavar="MACHINES")
-    ] = 0,
+        int | None,
+        typer.Option("--scale-out", help="Where scale-outs stop; not above --new.", min=0, metavar="MACHINES"),
+    ] = None,
     healing: Annotated[
-        int, typer.Option("--healing", help="Where healing stops; not above --scale-out.", min=0, metavar="MACHINES")
-    ] = 0,
+        int | None,
+        typer.Option("--healing", help="Where healing stops; not above --scale-out.", min=0, metavar="MACHINES"),
+    ] = None,
     key: Key = "",
     dry_run: DryRun = False,
     output: Output = Form.TABLE,
 ) -> None:
-    """Keep so many empty machines in a cluster, whatever the zone file says.
+    """Keep so many empty machines in a cluster, whatever the zone file says. What is left out stays as it is.
 
     \b
       roost thresholds set c000 --new 6 --scale-out 2      # 4 machines for growth, 2 for healing
-      roost thresholds set c000 --new 0                    # none at all
+      roost thresholds set c000 --new 8                    # 2 more for growth
+      roost thresholds set c000 --new 0 --scale-out 0      # none at all
     """
+    given = {"new": new, "scale_out": scale_out, "healing": healing}
+    if all(value is None for value in given.values()):
+        raise typer.BadParameter("say what: --new, --scale-out or --healing")
+    with service.open() as client, _naming_options():
+        wish = _wish(given, _present(client, cluster))
+        done = client.set_thresholds(cluster, wish, key=key, dry_run=dry_run)
+    kept = f"new {wish.new}, scale-out {wish.scale_out}, healing {wish.healing}"
+    show_done(done, f"set thresholds of {cluster}: {kept}", output)
+
+
+def _present(client: Client, cluster: str) -> ThresholdView:
+    found = {each.cluster: each for each in client.list_thresholds().items}
+    if cluster not in found:
+        raise UnknownName("cluster", "cluster", cluster, found)
+    return found[cluster]
+
+
+def _wish(given: Mapping[str, int | None], present: ThresholdView) -> ThresholdWish:
+    """What is given, and for the rest what is there; raises if the two contradict."""
     from roost.wire import ThresholdWish
 
-    wish = ThresholdWish(new=new, scale_out=scale_out, healing=healing)
-    with service.open() as client:
-        done = client.set_thresholds(cluster, wish, key=key, dry_run=dry_run)
-    show_done(done, f"set thresholds of {cluster}: new {new}, scale-out {scale_out}, healing {healing}", output)
+    numbers = {name: getattr(present, name) if value is None else value for name, value in given.items()}
+    for earlier, later in pairwise(given):
+        first, then = numbers[earlier], numbers[later]
+        if first >= then:
+            continue
+        if given[later] is None:
+            problem = f"is {first}, below {_words(later)}, which is {then}"
+            raise InvalidInput(_option(earlier), problem, f"give {_option(later)}, too: {first} at most")
+        if given[earlier] is None:
+            problem = f"is {then}, above {_words(earlier)}, which is {first}"
+            raise InvalidInput(_option(later), problem, f"give {_option(earlier)}, too: {then} at least")
+    return ThresholdWish(**numbers)
+
+
+def _words(field: str) -> str:
+    return field.replace("_", "-")
+
+
+def _option(field: str) -> str:
+    return f"--{_words(field)}"
+
+
+@contextmanager
+def _naming_options() -> Iterator[None]:
+    """What the service says of a field is said of the option that stands for it."""
+    import msgspec
+
+    from roost.client import ServiceProblem
+
+    try:
+        yield
+    except ServiceProblem as error:
+        field = error.problem.field
+        if not field.startswith(FORMS):
+            raise
+        option = OPTIONS.get(field) or _option(field.partition(".")[2])
+        told = msgspec.structs.replace(error.problem, detail=error.problem.detail.replace(field, option, 1))
+        raise ServiceProblem(told) from None
 
 
 @app.command()
@@ -97,7 +162,8 @@ def compute(
         float, typer.Option(help="Share of the windows in which tenants may grow by more than is kept.")
     ] = 0.01,
     failures_per_day: Annotated[
-        float | None, typer.Option(help="Of a machine; as often as was seen, if left out.", show_default=False)
+        float | None,
+        typer.Option(help="Of a machine, a day that it is up; as often as was seen, if left out.", show_default=False),
     ] = None,
     repair_hours: Annotated[
         float | None, typer.Option(help="That a machine is down; as long as was seen, if left out.", show_default=False)
@@ -129,27 +195,30 @@ def compute(
         window_hours=window_hours,
         turn_space=turn_space,
     )
-    with service.open() as client:
+    with service.open() as client, _naming_options():
         found = client.compute_thresholds(targets)
         for each in found.items if apply else ():
             wish = ThresholdWish(new=each.new, scale_out=each.scale_out, healing=each.healing)
             client.set_thresholds(each.cluster, wish)
     if output is Form.JSON:
         print_json(found)
-        return
-    _print_plan(found)
-    advise("they are set now" if apply else "nothing was changed; set them with --apply")
+    else:
+        _print_plan(found)
+        advise("they are set now" if apply else "nothing was changed; set them with --apply")
+    if closed := [each.cluster for each in found.items if not each.takes_new]:
+        goes = f"{'goes' if apply else 'would go'} to {', '.join(closed)} at all"
+        advise(f"careful: no new deployment of the highest priority {goes}: every machine there is kept from them")
 
 
 def _print_plan(found: ThresholdPlan) -> None:
     print_table(
         (
-            "cluster", "machines", "new", "scale-out", "healing", "for growth", "for healing", "failures", "repair h",
-            "windows",
+            "cluster", "machines", "new", "scale-out", "healing", "takes new", "for growth", "for healing", "failures",
+            "repair h", "windows",
         ),
         (
-            (c.cluster, c.machines, c.new, c.scale_out, c.healing, c.for_growth, c.for_healing, c.failures,
-             round(c.repair_hours, 1), c.windows)
+            (c.cluster, c.machines, c.new, c.scale_out, c.healing, c.takes_new, c.for_growth,
+             c.for_healing, c.failures, round(c.repair_hours, 1), c.windows)
             for c in found.items
         ),
     )  # fmt: skip

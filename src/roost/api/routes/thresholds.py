@@ -51,7 +51,10 @@ def _view(found: Standing) -> ThresholdView:
 async def set_thresholds(
     cluster: Cluster, data: JSONBody[Wish], scope: Scope, key: Key = None, dry_run: DryRun = False
 ) -> Response[Done]:
-    """Keep so many empty machines in a cluster, whatever the zone file says; every worker follows."""
+    """Keep so many empty machines in a cluster, whatever the zone file says; every worker follows.
+
+    All three are replaced: what is left out is 0.
+    """
     kept = Thresholds(new=data.new, scale_out=data.scale_out, healing=data.healing)
     return await _enter(asking_of(scope), cluster, kept, key, dry_run)
 
@@ -105,7 +108,7 @@ async def compute_thresholds(data: JSONBody[ThresholdTargets], scope: Scope) -> 
 def _computed(found: Computed) -> ComputedThresholds:
     fields = msgspec.structs.asdict(found)
     kept = msgspec.structs.asdict(fields.pop("thresholds"))
-    return ComputedThresholds(**fields, **kept)
+    return ComputedThresholds(**fields, **kept, takes_new=found.takes_new)
 
 
 ROUTES = [list_thresholds, set_thresholds, clear_thresholds, compute_thresholds]
