@@ -153,7 +153,8 @@ def _alike(zone: Zone, rates: Mapping[tuple[str, str], float]) -> dict[str, str]
 
 def _offering(zone: Zone, machines: NDArray[np.void], vm_type: str) -> NDArray[np.void]:
     """The machines of clusters that take a type."""
-    return machines[zone.clusters["supports"][machines["cluster"], zone.vm_type(vm_type)] != 0]
+    offered: NDArray[np.void] = machines[zone.clusters["supports"][machines["cluster"], zone.vm_type(vm_type)] != 0]
+    return offered
 
 
 def _ahead(zone: Zone, machines: NDArray[np.void], vm_type: int) -> list[float]:
