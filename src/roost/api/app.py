@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
@@ -32,10 +33,18 @@ from roost.api.routes.common import anybody, guard
 from roost.api.service import Service
 from roost.model.errors import RoostError
 
-ROUTES: list[Any] = [
-    *tenants.ROUTES, *machines.ROUTES, *thresholds.ROUTES, *decisions.ROUTES, *evictions.ROUTES, *foresight.ROUTES,
-    *healing.ROUTES, *policies.ROUTES, *operations.ROUTES,
-]  # fmt: skip
+# What the API is about, in the order of its reference.
+NOUNS: Sequence[tuple[str, Sequence[Any]]] = (
+    ("Tenants and VMs", tenants.ROUTES),
+    ("Machines, clusters, the zone", machines.ROUTES),
+    ("Thresholds", thresholds.ROUTES),
+    ("Evictions and what is foreseen", (*evictions.ROUTES, *foresight.ROUTES)),
+    ("Healing", healing.ROUTES),
+    ("Capacity, explanations, decisions", decisions.ROUTES),
+    ("Policies", policies.ROUTES),
+    ("Changes, tokens, health, metrics", operations.ROUTES),
+)
+ROUTES: list[Any] = [route for _, routes in NOUNS for route in routes]
 
 
 def _answer(request: Request[Any, Any, Any], refused: Refused, **headers: str) -> Response[bytes]:

@@ -16,20 +16,9 @@ from typing import Any
 from prometheus_client.metrics import MetricWrapperBase
 
 from roost import wire
-from roost.api.app import document, make_app
+from roost.api.app import NOUNS, document, make_app
 from roost.api.metrics import RESULTS, Metrics
 from roost.api.problems import KINDS
-from roost.api.routes import (
-    decisions,
-    evictions,
-    foresight,
-    healing,
-    machines,
-    operations,
-    policies,
-    tenants,
-    thresholds,
-)
 from roost.api.routes.common import COMMON
 from roost.api.tokens import IMPLIED
 from roost.model import request
@@ -77,16 +66,6 @@ METRICS = """# Metrics
 `GET /metrics` has them as Prometheus reads them; a token needs scope `read`. With several workers at one port, any of
 them answers for all. Labels are bounded: never a machine, a tenant or a VM.
 """
-NOUNS: Sequence[tuple[str, Sequence[Any]]] = (
-    ("Tenants and VMs", tenants.ROUTES),
-    ("Machines, clusters, the zone", machines.ROUTES),
-    ("Thresholds", thresholds.ROUTES),
-    ("Evictions and what is foreseen", (*evictions.ROUTES, *foresight.ROUTES)),
-    ("Healing", healing.ROUTES),
-    ("Capacity, explanations, decisions", decisions.ROUTES),
-    ("Policies", policies.ROUTES),
-    ("Changes, tokens, health, metrics", operations.ROUTES),
-)
 SCALARS = {
     "integer": "whole number", "number": "number", "string": "text", "boolean": "true or false", "object": "mapping",
     "null": "null",

@@ -14,10 +14,10 @@ from litestar.params import HeaderParameter, QueryParameter
 from litestar.response import Response
 
 from roost.agent.agent import Ticket
-from roost.agent.operation import Answer, Evicted
+from roost.agent.operation import Answer, Evicted, SetEntry
 from roost.api.gate import Asking
 from roost.api.problems import KINDS, Refused, of_answer
-from roost.api.service import Service
+from roost.api.service import Service, new_key
 from roost.engine.explain import Explanation
 from roost.model.request import VM
 from roost.store.contract import Decided
@@ -218,6 +218,15 @@ def done(asking: Asking, ticket: Ticket, *, dry_run: bool = False) -> Response[D
     answer = concluded(asking, ticket)
     body = Done(decision=asking.decision, generation=answer.generation, replayed=answer.replayed, dry_run=dry_run)
     return Response(body, headers=etag(0 if dry_run else answer.generation))
+
+
+async def enter(
+    asking: Asking, kind: str, name: str, value: str | None, key: str | None, dry_run: bool
+) -> Response[Done]:
+    """Set an entry of the registry, or remove it; every worker follows."""
+    service, by, entry = asking.service, asking.principal.name, SetEntry(kind, name, value)
+    ticket = await service.rehearse(entry, by) if dry_run else await service.submit(entry, key or new_key(), by)
+    return done(asking, ticket, dry_run=dry_run)
 
 
 def concluded(asking: Asking, ticket: Ticket) -> Answer:

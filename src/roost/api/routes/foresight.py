@@ -11,12 +11,9 @@ from litestar.response import Response
 from litestar.types import Scope
 
 from roost.agent.foresight import KIND, NAME, encode, foresee_given
-from roost.agent.operation import SetEntry
-from roost.api.gate import Asking
 from roost.api.outlook import known_to
 from roost.api.problems import Refused
-from roost.api.routes.common import WRITING, DryRun, Key, asking_of, done, may, was_decided
-from roost.api.service import new_key
+from roost.api.routes.common import WRITING, DryRun, Key, asking_of, enter, may, was_decided
 from roost.wire import Done, ExpectedType, ForesightView, ForesightWish
 
 
@@ -47,7 +44,7 @@ async def set_foresight(
     allocator = asking.service.agent.allocator
     rows = allocator.view.machines.copy()
     found = await asyncio.to_thread(foresee_given, allocator.zone, rows, data.arrivals, time.time())
-    return await _enter(asking, encode(found), key, dry_run)
+    return await enter(asking, KIND, NAME, encode(found), key, dry_run)
 
 
 @delete("/v1/foresight", status_code=200, **may("operate", *WRITING, "roost.not_found"))
@@ -59,13 +56,7 @@ async def clear_foresight(scope: Scope, key: Key = None, dry_run: DryRun = False
     again = key and not dry_run and await was_decided(asking, key)
     if (known is None or not known.given) and not again:
         raise Refused("roost.not_found", "nobody has said what comes: it goes by history")
-    return await _enter(asking, None, key, dry_run)
-
-
-async def _enter(asking: Asking, value: str | None, key: str | None, dry_run: bool) -> Response[Done]:
-    service, by, entry = asking.service, asking.principal.name, SetEntry(KIND, NAME, value)
-    ticket = await service.rehearse(entry, by) if dry_run else await service.submit(entry, key or new_key(), by)
-    return done(asking, ticket, dry_run=dry_run)
+    return await enter(asking, KIND, NAME, None, key, dry_run)
 
 
 ROUTES = [show_foresight, set_foresight, clear_foresight]

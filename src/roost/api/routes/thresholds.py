@@ -13,12 +13,9 @@ from litestar.types import Scope
 
 from roost.admission.history import read_history
 from roost.admission.thresholds import Computed, Targets, compute
-from roost.agent.operation import SetEntry
 from roost.agent.thresholds import Standing, standings
-from roost.api.gate import Asking
 from roost.api.problems import Refused
-from roost.api.routes.common import WRITING, DryRun, Key, asking_of, done, may, was_decided
-from roost.api.service import new_key
+from roost.api.routes.common import WRITING, DryRun, Key, asking_of, enter, may, was_decided
 from roost.model.thresholds import KIND, Thresholds
 from roost.wire import ComputedThresholds, Done, ThresholdList, ThresholdPlan, ThresholdTargets, ThresholdView
 from roost.wire import ThresholdWish as Wish
@@ -56,7 +53,7 @@ async def set_thresholds(
     All three are replaced: what is left out is 0.
     """
     kept = Thresholds(new=data.new, scale_out=data.scale_out, healing=data.healing)
-    return await _enter(asking_of(scope), cluster, kept, key, dry_run)
+    return await enter(asking_of(scope), KIND, cluster, msgspec.json.encode(kept).decode(), key, dry_run)
 
 
 @delete("/v1/thresholds/{cluster:str}", status_code=200, **may("operate", *WRITING, "roost.not_found"))
@@ -67,16 +64,7 @@ async def clear_thresholds(cluster: Cluster, scope: Scope, key: Key = None, dry_
     again = key and not dry_run and await was_decided(asking, key)
     if (KIND, cluster) not in asking.service.agent.replica.registry and not again:
         raise Refused("roost.not_found", f"no thresholds of its own are set for cluster {cluster}", field="cluster")
-    return await _enter(asking, cluster, None, key, dry_run)
-
-
-async def _enter(
-    asking: Asking, cluster: str, kept: Thresholds | None, key: str | None, dry_run: bool
-) -> Response[Done]:
-    service, by = asking.service, asking.principal.name
-    entry = SetEntry(KIND, cluster, None if kept is None else msgspec.json.encode(kept).decode())
-    ticket = await service.rehearse(entry, by) if dry_run else await service.submit(entry, key or new_key(), by)
-    return done(asking, ticket, dry_run=dry_run)
+    return await enter(asking, KIND, cluster, None, key, dry_run)
 
 
 @post("/v1/thresholds/compute", status_code=200, **may("read", "roost.too_large", "roost.unsupported_media_type"))
