@@ -12,7 +12,9 @@ from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
 from roost.agent.healing import FLAPS, Healer
 from roost.agent.operation import PlaceVMs, ReleaseVMs, SetMachine
+from roost.model.errors import StoreUnavailable
 from roost.model.request import VM, Constraints, Request
+from roost.model.rows import MachineState
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
@@ -62,6 +64,11 @@ class Site:
     def where(self) -> dict[str, str]:
         """The machine of each VM, by the store."""
         return {name: row.machine for name, row in self.store.load().vms.items()}
+
+
+def unavailable(*_: object, **__: object) -> None:
+    """A commit to a store that is away."""
+    raise StoreUnavailable("away")
 
 
 @pytest.fixture
@@ -178,6 +185,22 @@ def test_a_machine_that_fails_again_and_again_is_quarantined_when_it_comes_back(
         site.set("ready", machine)
         site.heal()
     assert site.store.load().machines[machine].state == 3
+    assert site.healer.counts.quarantined == 1
+
+
+def test_a_machine_is_quarantined_once_the_store_is_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = site.zone.machine_names[0]
+    for _ in range(FLAPS):
+        site.set("down", machine)
+        site.heal()
+        site.set("ready", machine)
+        with monkeypatch.context() as away:
+            away.setattr(site.store, "commit", unavailable)
+            site.heal()
+    assert site.store.load().machines[machine].state == MachineState.READY
+    assert site.healer.counts.quarantined == 0
+    site.heal()
+    assert site.store.load().machines[machine].state == MachineState.QUARANTINED
     assert site.healer.counts.quarantined == 1
 
 
