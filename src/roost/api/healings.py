@@ -33,7 +33,7 @@ def page_of(
 
 
 def summary_of(
-    store: Store, since: float, bands: Sequence[str], waiting: int, down: int, most: int = MOST_SUMMED
+    store: Store, since: float, bands: Sequence[str], waiting: int, down: int, doubted: int = 0, most: int = MOST_SUMMED
 ) -> HealingSummary:
     """All of them in numbers, and how long each took since its machine went down."""
     look = Backwards(store, END[0], since)
@@ -56,6 +56,7 @@ def summary_of(
     return HealingSummary(
         waiting=waiting,
         machines_down=down,
+        machines_doubted=doubted,
         healed=sum(healed.values()),
         bands=[BandHealings(priority=band, healed=healed[band], took=seconds_of(took[band])) for band in bands],
         took=seconds_of([each for some in took.values() for each in some]),

@@ -122,6 +122,7 @@ def summary(service: Service, days: Days = None, output: Output = Form.TABLE) ->
     print_facts(
         {
             "machines down": found.machines_down,
+            "machines doubted": found.machines_doubted,
             "VMs that wait": found.waiting,
             "healed": found.healed,
             "first": when(found.first or 0.0) or "-",
@@ -136,6 +137,10 @@ def summary(service: Service, days: Days = None, output: Output = Form.TABLE) ->
                 for b in found.bands
                 if b.healed
             ),
+        )
+    if found.machines_doubted:
+        advise(
+            "most machines fell silent at once: nothing is done; look at what sends the heartbeats, or say which failed"
         )
     if not found.whole:
         advise("earlier ones were not looked at: there are too many changes; ask for fewer with --days")

@@ -95,7 +95,8 @@ async def summarise_healing(scope: Scope, since: Since = 0.0) -> HealingSummary:
     allocator = service.agent.allocator
     waiting, bands = len(lost_vms(allocator)), allocator.zone.bands
     down = int(np.count_nonzero(allocator.view.machines["state"] == MachineState.DOWN))
-    return await service.read_slowly(lambda store: summary_of(store, since, bands, waiting, down))
+    doubted = service.heartbeats.doubted if service.heartbeats else 0
+    return await service.read_slowly(lambda store: summary_of(store, since, bands, waiting, down, doubted))
 
 
 # ----------------------------------------------------------------------------------------------------------- placing
