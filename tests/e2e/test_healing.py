@@ -109,6 +109,9 @@ def test_the_vms_of_a_rack_that_fails_run_elsewhere_under_their_names(client: Cl
     assert {each.vm for each in history} == {"shop/0", "shop/1"}
     assert {each.source.rpartition("-")[0] for each in history} == {done.rack}
     assert client.explain_decision(history[0].key).summary
+    # Its key has two words, and is pasted as it is shown, or in quotes.
+    assert "quarter for shop" in run(service, "explain", *history[0].key.split()).stdout
+    assert "quarter for shop" in run(service, "explain", history[0].key).stdout
     found = client.summarise_healing()
     assert (found.healed >= 2, found.waiting, found.machines_down, found.whole) == (True, 0, 0, True)
     assert found.took.count == found.healed

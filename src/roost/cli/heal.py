@@ -32,7 +32,7 @@ def heal(
       roost heal history --limit 10          what was placed again, and where
       roost heal summary                     how many, and how long it took
       roost heal now --rack c000-r01         place its VMs elsewhere now: they need not be down, only not ready
-      roost explain KEY                      why a try found no machine
+      roost explain heal fd3e61d7…           why a try found no machine: its key, as it is shown, both words
     """
     if context.invoked_subcommand is not None:
         return
