@@ -16,6 +16,7 @@ import pytest
 from roost.agent.heartbeats import MANY
 from roost.client import AsyncClient, Client, HealingWish, MachineChange, ServiceProblem, VMWish
 from roost.model.request import Constraints
+from roost.wire import HealingResult
 from tests.e2e.serving import PATIENCE, ROOST, Serving, serving
 from tests.e2e.talking import eventually
 
@@ -147,9 +148,27 @@ def test_machines_that_are_drained_are_emptied_when_somebody_says_so(client: Cli
     assert [(vm.vm, vm.machine) for vm in found.waiting] == [("odd/0", only)]
     assert "0/7 machines are available" in found.waiting[0].why
     assert machine not in {vm.machine for vm in client.get_tenant("web").vms}
-    said = heal(service, "heal", "now", only)
+    said = run(service, "heal", "now", only, code=3).stdout
     assert "0 VMs run elsewhere, 1 found no machine" in said
+    assert json.loads(run(service, "heal", "now", only, "-o", "json", code=3).stdout)["waiting"]
+    assert "0 VMs run elsewhere, 0 found no machine" in run(service, "heal", "now", machine).stdout
     assert client.heal(HealingWish()).healed == [], "nothing is down"
+
+
+def test_what_somebody_else_heals_meanwhile_is_not_told_to_wait(client: Client, service: Serving) -> None:
+    for i in range(12):
+        client.create_tenant(f"t{i}", [VMWish(type="quarter")])
+    names = sorted({vm.machine for vm in client.vms()})
+    for name in names:
+        client.change_machine(name, MachineChange(state="draining"))
+
+    async def ask() -> list[HealingResult]:
+        async with AsyncClient(service.url) as several:
+            return await asyncio.gather(*(several.heal(HealingWish(machines=tuple(names))) for _ in range(8)))
+
+    found = asyncio.run(ask())
+    assert sorted(vm.vm for each in found for vm in each.healed) == sorted(f"t{i}/0" for i in range(12))
+    assert not any(each.waiting for each in found)
 
 
 def test_bad_wishes_are_refused_and_change_nothing(client: Client) -> None:

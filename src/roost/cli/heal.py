@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from roost.cli.exits import Exit
 from roost.cli.options import Paging, Service, flat
 from roost.cli.output import Form, Output, advise, lasted, print_facts, print_json, print_table, say, since_days, when
+
+if TYPE_CHECKING:
+    from roost.wire import HealingResult
 
 app = typer.Typer()
 
@@ -61,6 +65,8 @@ def now(
 ) -> None:
     """Place the VMs of machines that are not ready elsewhere, now: of those named, or of all that are down.
 
+    Ends with 3 if some found no machine.
+
     \b
       roost heal now
       roost machine drain c000-r00-m04 && roost heal now c000-r00-m04
@@ -71,7 +77,13 @@ def now(
         found = client.heal(HealingWish(machines=tuple(machines or ()), racks=tuple(racks or ())))
     if output is Form.JSON:
         print_json(found)
-        return
+    else:
+        _show(found)
+    if found.waiting:
+        raise typer.Exit(Exit.NO_ROOM)
+
+
+def _show(found: HealingResult) -> None:
     print_table(
         ("vm", "type", "priority", "from", "to"),
         ((v.vm, v.type, v.priority, v.source, v.machine) for v in found.healed),
