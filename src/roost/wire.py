@@ -843,12 +843,13 @@ class HealingSummary(Wire, frozen=True):
 
     waiting: int  # VMs on machines that are down
     machines_down: int
-    healed: int
+    healed: int  # VMs that were placed again while their machine was down
     bands: Sequence[BandHealings]
     took: Seconds  # from when a machine went down to when its VM was elsewhere
     first: float | None  # when the earliest and the latest of them were
     last: float | None
     whole: bool  # nothing that is asked about was left out
+    machines_doubted: int = 0  # they fell silent, but so many at once that nothing is done about them
 
 
 class HealingWish(Asked, frozen=True):

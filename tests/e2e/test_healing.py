@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from roost.agent.heartbeats import MANY
 from roost.client import AsyncClient, Client, HealingWish, MachineChange, ServiceProblem, VMWish
 from roost.model.request import Constraints
+from roost.wire import HealingResult
 from tests.e2e.serving import PATIENCE, ROOST, Serving, serving
 from tests.e2e.talking import eventually
 
@@ -38,6 +40,16 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("failing")
     (folder / "zone.yaml").write_text(ZONE)
     store, zone = str(folder / "zone.db"), str(folder / "zone.yaml")
+    with serving(store, "--zone", zone, "--policy", "fast") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A service that counts heartbeats, of so many machines that most of them do not fail at once."""
+    folder = tmp_path_factory.mktemp("listening")
+    (folder / "zone.yaml").write_text(ZONE.replace("machines_per_rack: 3", f"machines_per_rack: {MANY}"))
+    store, zone = str(folder / "zone.db"), str(folder / "zone.yaml")
     with serving(store, "--zone", zone, "--policy", "fast", "--set", "healing.heartbeat_seconds=2") as running:
         yield running
 
@@ -59,14 +71,19 @@ def racks_of(client: Client, tenant: str) -> list[str]:
     return sorted(vm.machine.rpartition("-")[0] for vm in client.get_tenant(tenant).vms)
 
 
-def heal(service: Serving, *arguments: str) -> str:
-    """What `roost heal` prints."""
-    environment = {**os.environ, "ROOST_URL": service.url}
+def run(service: Serving, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """A command, and how it ends."""
+    environment = {**os.environ, "ROOST_URL": service.url, "COLUMNS": "200"}
     done = subprocess.run(
         [ROOST, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def heal(service: Serving, *arguments: str) -> str:
+    """What `roost heal` prints."""
+    return run(service, *arguments).stdout
 
 
 def test_the_vms_of_a_rack_that_fails_run_elsewhere_under_their_names(client: Client, service: Serving) -> None:
@@ -93,6 +110,9 @@ def test_the_vms_of_a_rack_that_fails_run_elsewhere_under_their_names(client: Cl
     assert {each.vm for each in history} == {"shop/0", "shop/1"}
     assert {each.source.rpartition("-")[0] for each in history} == {done.rack}
     assert client.explain_decision(history[0].key).summary
+    # Its key has two words, and is pasted as it is shown, or in quotes.
+    assert "quarter for shop" in run(service, "explain", *history[0].key.split()).stdout
+    assert "quarter for shop" in run(service, "explain", history[0].key).stdout
     found = client.summarise_healing()
     assert (found.healed >= 2, found.waiting, found.machines_down, found.whole) == (True, 0, 0, True)
     assert found.took.count == found.healed
@@ -128,9 +148,27 @@ def test_machines_that_are_drained_are_emptied_when_somebody_says_so(client: Cli
     assert [(vm.vm, vm.machine) for vm in found.waiting] == [("odd/0", only)]
     assert "0/7 machines are available" in found.waiting[0].why
     assert machine not in {vm.machine for vm in client.get_tenant("web").vms}
-    said = heal(service, "heal", "now", only)
+    said = run(service, "heal", "now", only, code=3).stdout
     assert "0 VMs run elsewhere, 1 found no machine" in said
+    assert json.loads(run(service, "heal", "now", only, "-o", "json", code=3).stdout)["waiting"]
+    assert "0 VMs run elsewhere, 0 found no machine" in run(service, "heal", "now", machine).stdout
     assert client.heal(HealingWish()).healed == [], "nothing is down"
+
+
+def test_what_somebody_else_heals_meanwhile_is_not_told_to_wait(client: Client, service: Serving) -> None:
+    for i in range(12):
+        client.create_tenant(f"t{i}", [VMWish(type="quarter")])
+    names = sorted({vm.machine for vm in client.vms()})
+    for name in names:
+        client.change_machine(name, MachineChange(state="draining"))
+
+    async def ask() -> list[HealingResult]:
+        async with AsyncClient(service.url) as several:
+            return await asyncio.gather(*(several.heal(HealingWish(machines=tuple(names))) for _ in range(8)))
+
+    found = asyncio.run(ask())
+    assert sorted(vm.vm for each in found for vm in each.healed) == sorted(f"t{i}/0" for i in range(12))
+    assert not any(each.waiting for each in found)
 
 
 def test_bad_wishes_are_refused_and_change_nothing(client: Client) -> None:
@@ -155,24 +193,45 @@ def test_a_rack_is_changed_once_however_often_it_is_asked(client: Client) -> Non
     assert {machine.state for machine in client.machines(rack=FIRST)} == {"ready"}
 
 
-def test_a_machine_whose_heartbeats_stop_is_down_and_its_vms_are_healed(client: Client, service: Serving) -> None:
-    client.create_tenant("web", [VMWish(type="quarter")])
-    (machine,) = (vm.machine for vm in client.get_tenant("web").vms)
-    others = [each.machine for each in client.machines() if each.machine != machine]
-    heard = client.hear([machine, *others, "nope"])
-    assert (heard.heard, list(heard.unknown)) == (7, ["nope"])
+def test_a_machine_whose_heartbeats_stop_is_down_and_its_vms_are_healed(listening: Serving) -> None:
+    with Client(listening.url) as client:
+        client.create_tenant("web", [VMWish(type="quarter")])
+        (machine,) = (vm.machine for vm in client.get_tenant("web").vms)
+        client.change_machine(machine, MachineChange(state="draining"))
+        others = [each.machine for each in client.machines() if each.machine != machine]
+        heard = client.hear([machine, *others, "nope"])
+        assert (heard.heard, list(heard.unknown)) == (2 * MANY + 1, ["nope"])
 
-    def is_healed() -> bool:
-        client.hear(others)
-        return machine not in {vm.machine for vm in client.get_tenant("web").vms}
+        def is_healed() -> bool:
+            client.hear(others)
+            return machine not in {vm.machine for vm in client.get_tenant("web").vms}
 
-    eventually(is_healed)
-    assert client.get_machine(machine).state == "down"
-    client.hear([machine])
-    eventually(lambda: client.get_machine(machine).state == "ready")
-    text = client.metrics().decode()
+        eventually(is_healed)
+        assert client.get_machine(machine).state == "down"
+        client.hear([machine])
+        eventually(lambda: client.get_machine(machine).state == "draining")
+        text = client.metrics().decode()
     assert "roost_healed_vms_total" in text
     assert "roost_healing_seconds_count" in text
+
+
+def test_operators_see_that_most_machines_fell_silent_and_that_nothing_is_done(listening: Serving) -> None:
+    with Client(listening.url) as client:
+        names = [each.machine for each in client.machines()]
+        client.hear(names)
+        assert client.summarise_healing().machines_doubted == 0
+        eventually(lambda: client.summarise_healing().machines_doubted == len(names))
+        eventually(lambda: f"roost_doubted_machines {len(names)}.0" in client.metrics().decode())
+        assert "down" not in {each.state for each in client.machines()}
+        said = run(listening, "heal", "summary")
+        assert f"machines doubted  {len(names)}" in said.stdout
+        assert "look at what sends the heartbeats" in said.stderr
+
+        def is_over() -> bool:
+            client.hear(names)
+            return client.summarise_healing().machines_doubted == 0
+
+        eventually(is_over)
 
 
 def test_healing_is_asked_for_in_the_same_words_by_programs_that_wait_for_nothing(service: Serving) -> None:

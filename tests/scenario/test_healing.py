@@ -10,13 +10,19 @@ import pytest
 
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.healing import FLAPS, Healer
-from roost.agent.operation import PlaceVMs, ReleaseVMs, SetMachine
+from roost.agent.healing import DAY, FLAPS, Healer, new_key
+from roost.agent.operation import HealVMs, Operation, PlaceVMs, ReleaseVMs, SetMachine
+from roost.api import backwards
+from roost.api.backwards import MOST_SUMMED
+from roost.api.healings import summary_of
+from roost.model.errors import StoreUnavailable
 from roost.model.request import VM, Constraints, Request
+from roost.model.rows import MachineState
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
 from roost.store.contract import Store
+from roost.wire import HealingSummary
 from roost.wiring import open_store
 from tests.property.zones import TINY, ClusterPlan, build
 
@@ -32,11 +38,17 @@ class Site:
         self.agent = Agent(self.store, InlineCourier(self.store), FAST, f"agent-{id(self)}", now=lambda: self.now)
         self.healer = Healer(self.agent, lambda: self.now)
 
-    def do(self, *operations: PlaceVMs | ReleaseVMs | SetMachine) -> None:
+    def do(self, *operations: Operation) -> None:
         """What clients and operators ask for; all of it is done."""
-        tickets = [self.agent.submit(operation, f"key {next(self._keys)} {id(self)}") for operation in operations]
+        tickets = [self.agent.submit(operation, self._key(operation)) for operation in operations]
         for answer in self.agent.run(*tickets):
             assert answer.ok, answer
+
+    def _key(self, operation: Operation) -> str:
+        return new_key() if isinstance(operation, HealVMs) else f"key {next(self._keys)} {id(self)}"
+
+    def summary(self, since: float = 0.0, most: int = MOST_SUMMED) -> HealingSummary:
+        return summary_of(self.store, since, self.zone.bands, 0, 0, most=most)
 
     def place(self, tenant: str, *types: str, priority: str = "", constraints: Constraints | None = None) -> None:
         vms = tuple(VM(kind, priority=priority) for kind in types)
@@ -62,6 +74,11 @@ class Site:
     def where(self) -> dict[str, str]:
         """The machine of each VM, by the store."""
         return {name: row.machine for name, row in self.store.load().vms.items()}
+
+
+def unavailable(*_: object, **__: object) -> None:
+    """A commit to a store that is away."""
+    raise StoreUnavailable("away")
 
 
 @pytest.fixture
@@ -179,6 +196,77 @@ def test_a_machine_that_fails_again_and_again_is_quarantined_when_it_comes_back(
         site.heal()
     assert site.store.load().machines[machine].state == 3
     assert site.healer.counts.quarantined == 1
+
+
+def test_a_machine_is_quarantined_once_the_store_is_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = site.zone.machine_names[0]
+    for _ in range(FLAPS):
+        site.set("down", machine)
+        site.heal()
+        site.set("ready", machine)
+        with monkeypatch.context() as away:
+            away.setattr(site.store, "commit", unavailable)
+            site.heal()
+    assert site.store.load().machines[machine].state == MachineState.READY
+    assert site.healer.counts.quarantined == 0
+    site.heal()
+    assert site.store.load().machines[machine].state == MachineState.QUARANTINED
+    assert site.healer.counts.quarantined == 1
+
+
+def test_a_healing_took_as_long_as_its_machine_was_down(site: Site) -> None:
+    site.place("t", "small", "small")
+    machine = site.where()["t/0"]
+    site.set("down", machine)
+    site.heal(5.0)
+    site.now += 3 * DAY
+    site.set("ready", machine)
+    found = site.summary()
+    assert (found.healed, found.took.count, found.took.mean) == (2, 2, 5.0)
+    assert (found.first, found.last) == (1_005.0, 1_005.0)
+
+
+def test_what_is_moved_for_maintenance_was_not_healed(site: Site) -> None:
+    site.place("t", "small")
+    machine = site.where()["t/0"]
+    site.set("down", machine)
+    site.heal(5.0)
+    site.set("ready", machine)
+    healed = site.summary()
+    site.now += 3 * DAY
+    for other in site.zone.machine_names:
+        if other != machine:
+            site.set("quarantined", other)
+    site.place("later", "small")
+    assert site.where()["later/0"] == machine
+    for other in site.zone.machine_names:
+        site.set("draining" if other == machine else "ready", other)
+    site.do(HealVMs("later", ("later/0",)))
+    assert site.where()["later/0"] != machine
+    assert site.summary() == healed
+    assert site.summary(since=site.now - DAY).healed == 0
+
+
+def test_a_healing_counts_though_its_loss_is_older_than_what_is_looked_at(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backwards, "WINDOW", 1)
+    for tenant in "abcd":
+        site.place(tenant, "whole")
+    machine, other = site.where()["a/0"], site.where()["b/0"]
+    site.set("down", machine)
+    site.set("draining", other)
+    site.heal()
+    site.do(ReleaseVMs("c"))
+    site.heal()  # one of them
+    site.do(ReleaseVMs("d"))
+    site.do(HealVMs("b", ("b/0",)))
+    assert not {machine, other} & set(site.where().values())
+    found = site.summary(most=3)  # the last things that were done
+    assert (found.healed, found.took.count, found.whole) == (1, 0, False)
+    assert site.summary().took.count == 1
+    site.set("ready", machine, other)
+    assert site.summary(most=5).healed == 1, "that says what they were"
 
 
 def test_another_healer_goes_on_where_one_was_killed(site: Site) -> None:

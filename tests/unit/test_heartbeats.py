@@ -1,29 +1,32 @@
-"""Machines that fall silent are down, those that are heard again are ready, and nothing is done on a suspicion."""
+"""Machines that fall silent are down, those heard again are what they were, and nothing is done on a suspicion."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.heartbeats import SILENT, Heartbeats
-from roost.agent.operation import SetMachine
+from roost.agent.heartbeats import MANY, SILENT, Heartbeats
+from roost.agent.operation import Operation, SetEntry, SetMachine
+from roost.model.errors import StoreUnavailable
 from roost.model.rows import MachineState
 from roost.rules.policy import Policy
+from roost.store.contract import Outcome, Proposal, Register, SetCondition
 from roost.wiring import open_store
 from tests.property.zones import TINY, ClusterPlan, build
 
 FAST = Policy.named("fast")
 PATIENCE = 30.0
+PROPOSALS = {SetEntry: Register, SetMachine: SetCondition}  # what operations ask of a store
 
 
 class Station:
     """Somebody who listens, and a clock that goes when it is told to."""
 
-    def __init__(self) -> None:
-        self.zone = build(TINY, (ClusterPlan(0, 0, (3, 3)),))
+    def __init__(self, *racks: int) -> None:
+        self.zone = build(TINY, (ClusterPlan(0, 0, racks),))
         self.store, self.now = open_store("memory:", create=self.zone), 1_000.0
         self.agent = Agent(self.store, InlineCourier(self.store), FAST, "listener", now=lambda: self.now)
         self.begin()
@@ -50,6 +53,17 @@ class Station:
         (answer,) = self.agent.run(self.agent.submit(SetMachine(machine, state=state)))  # type: ignore[arg-type]
         assert answer.ok
 
+    def loses(self, monkeypatch: pytest.MonkeyPatch, operation: type[Operation]) -> None:
+        """The store is away whenever a commit has one of these."""
+        commit, wanted = self.store.commit, PROPOSALS[operation]
+
+        def away(proposals: Sequence[Proposal], *rest: object, **more: object) -> list[Outcome]:
+            if any(isinstance(each, wanted) for each in proposals):
+                raise StoreUnavailable("away")
+            return commit(proposals, *rest, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(self.store, "commit", away)
+
     def state(self, machine: str) -> MachineState:
         row = self.store.machine(machine)
         assert row is not None
@@ -58,7 +72,15 @@ class Station:
 
 @pytest.fixture
 def station() -> Iterator[Station]:
-    made = Station()
+    made = Station(3, 3)
+    yield made
+    made.agent.close()
+
+
+@pytest.fixture
+def hall() -> Iterator[Station]:
+    """So many machines that most of them do not fail at once."""
+    made = Station(MANY // 2, MANY // 2)
     yield made
     made.agent.close()
 
@@ -82,14 +104,37 @@ def test_machines_that_never_said_anything_are_not_waited_for(station: Station) 
     assert all(station.state(name) == MachineState.READY for name in station.zone.machine_names)
 
 
-def test_if_most_fall_silent_at_once_the_listener_is_to_blame(station: Station) -> None:
+def test_if_most_of_many_fall_silent_at_once_the_listener_is_to_blame(hall: Station) -> None:
+    names = hall.zone.machine_names
+    half = len(names) // 2
+    hall.passes(5, *names)
+    hall.passes(3 * PATIENCE, *names[: half - 1])
+    assert all(hall.state(name) == MachineState.READY for name in names)
+    assert hall.heartbeats.doubted == half + 1
+    hall.passes(PATIENCE / 2, *names)
+    assert hall.heartbeats.doubted == 0
+    hall.passes(2 * PATIENCE, *names[:half])
+    assert [hall.state(name) for name in names[half:]] == [MachineState.DOWN] * half, "half of them may"
+    assert hall.heartbeats.doubted == 0
+
+
+@pytest.mark.parametrize(("alive", "listened"), [(0, 1), (1, 3)])
+def test_of_a_few_machines_most_or_all_may_fail(station: Station, alive: int, listened: int) -> None:
+    names = station.zone.machine_names[:listened]
+    station.passes(5, *names)
+    station.passes(2 * PATIENCE, *names[:alive])
+    assert [station.state(name) for name in names[alive:]] == [MachineState.DOWN] * (listened - alive)
+
+
+def test_nobody_is_silent_while_nobody_listens(station: Station) -> None:
     names = station.zone.machine_names
     station.passes(5, *names)
-    station.passes(3 * PATIENCE, *names[:2])
+    station.now += 5 * PATIENCE  # the store was away, or the process stood still
+    station.settle()
+    station.passes(PATIENCE / 2)
     assert all(station.state(name) == MachineState.READY for name in names)
-    station.passes(5, *names)
-    station.passes(2 * PATIENCE, *names[:3])
-    assert [station.state(name) for name in names[3:]] == [MachineState.DOWN] * 3, "half of them may"
+    station.passes(PATIENCE)
+    assert all(station.state(name) == MachineState.DOWN for name in names)
 
 
 def test_another_process_knows_who_fell_silent(station: Station) -> None:
@@ -116,6 +161,83 @@ def test_a_machine_that_somebody_took_out_of_use_stays_so(station: Station) -> N
     station.passes(2, *names)
     assert station.state(names[1]) == MachineState.QUARANTINED
     assert (SILENT, names[1]) not in station.agent.replica.registry
+
+
+@pytest.mark.parametrize("state", [MachineState.DRAINING, MachineState.QUARANTINED])
+def test_a_machine_that_is_heard_again_is_what_it_was(station: Station, state: MachineState) -> None:
+    first, *rest = station.zone.machine_names
+    station.set(first, state.name.lower())
+    station.passes(5, first, *rest)
+    station.passes(2 * PATIENCE, *rest)
+    assert station.state(first) == MachineState.DOWN
+    station.begin()  # whoever listens next knows, too
+    station.passes(3, first, *rest)
+    assert station.state(first) == state
+    assert station.heartbeats.silent == set()
+
+
+def test_entries_of_earlier_versions_mean_that_it_was_ready(station: Station) -> None:
+    first = station.zone.machine_names[0]
+    station.set(first, "down")
+    station.agent.run(station.agent.submit(SetEntry(SILENT, first, "30.0")))
+    station.passes(3, first)
+    assert station.state(first) == MachineState.READY
+
+
+def test_what_somebody_says_of_a_silent_machine_holds(station: Station) -> None:
+    first, *rest = station.zone.machine_names
+    station.passes(5, first, *rest)
+    station.passes(2 * PATIENCE, *rest)
+    station.set(first, "ready")
+    station.passes(2 * PATIENCE, *rest)
+    assert station.state(first) == MachineState.READY
+
+
+@pytest.mark.parametrize("operation", [SetEntry, SetMachine])
+def test_a_silent_machine_is_down_once_the_store_is_back(
+    station: Station, monkeypatch: pytest.MonkeyPatch, operation: type[Operation]
+) -> None:
+    first, *rest = station.zone.machine_names
+    station.passes(5, first, *rest)
+    with monkeypatch.context() as away:
+        station.loses(away, operation)
+        station.passes(2 * PATIENCE, *rest)
+        assert station.state(first) == MachineState.READY
+    station.passes(PATIENCE / 2, *rest)
+    assert station.state(first) == MachineState.DOWN
+    station.passes(3, first, *rest)
+    assert station.state(first) == MachineState.READY
+
+
+@pytest.mark.parametrize("operation", [SetEntry, SetMachine])
+def test_a_machine_that_is_heard_again_is_back_once_the_store_is(
+    station: Station, monkeypatch: pytest.MonkeyPatch, operation: type[Operation]
+) -> None:
+    first, *rest = station.zone.machine_names
+    station.passes(5, first, *rest)
+    station.passes(2 * PATIENCE, *rest)
+    with monkeypatch.context() as away:
+        station.loses(away, operation)
+        station.passes(PATIENCE / 2, first, *rest)
+        assert station.heartbeats.silent == {first}
+    station.passes(PATIENCE / 2, first, *rest)
+    assert station.state(first) == MachineState.READY
+    assert station.heartbeats.silent == set()
+
+
+def test_a_machine_that_is_heard_while_it_is_being_put_down_is_not_left_down(station: Station) -> None:
+    first, *rest = station.zone.machine_names
+    station.passes(5, first, *rest)
+    while not station.heartbeats.silent:
+        station.passes(1, *rest)
+    station.now += 1
+    station.heartbeats.step()  # asks for it to be down
+    station.heartbeats.hear([first])
+    station.settle()
+    assert station.state(first) == MachineState.DOWN
+    station.passes(3, first, *rest)
+    assert station.state(first) == MachineState.READY
+    assert station.heartbeats.silent == set()
 
 
 def test_names_that_the_zone_does_not_have_are_told(station: Station) -> None:

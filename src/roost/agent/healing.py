@@ -10,6 +10,7 @@ twice, and what waits is what is still there. A machine that comes back before t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -113,6 +114,7 @@ class Healer:
         self._asked: set[str] = set()  # of these, those under way
         self._alone: set[str] = set()  # those of which not all of a tenant found room together
         self._failures: dict[str, list[float]] = {}  # by machine: when it went down
+        self._distrusted: dict[str, float] = {}  # machines to be quarantined: when to ask for it, next
         self._seen: tuple[object, int] = (None, -1)  # the copy, and its revision, at the last look
         self._tried: tuple[object, int] = (None, -1)  # the copy, and what relief it had had, at the last try
         self._next = 0.0  # when what found no machine may be tried again
@@ -138,6 +140,8 @@ class Healer:
                 self._heal(now)
         if self._lost and now >= self._next and self._tried != (replica, replica.relief):
             self._heal(now)
+        for machine in sorted(machine for machine, at in self._distrusted.items() if now >= at):
+            self._quarantine(machine)
 
     def _note(self, failed: set[str], back: set[str], now: float) -> None:
         """Machines went down, or are no longer."""
@@ -146,16 +150,29 @@ class Healer:
             since[:] = [at for at in since if at > now - DAY] + [now]
         for machine in back:
             if 0 < self._flaps <= len(self._failures.get(machine, ())) and self._patience:
-                self._distrust(machine)
+                self._distrusted.setdefault(machine, now)
 
-    def _distrust(self, machine: str) -> None:
+    def _quarantine(self, machine: str) -> None:
         """A machine that went down again and again is back: it gets no new VMs until somebody has looked at it."""
         zone, view = self._agent.allocator.zone, self._agent.replica.view
         row = zone.machine_index.get(machine)
-        if row is not None and view.machines[row]["state"] == MachineState.READY:
-            self._failures.pop(machine)
-            self.counts.quarantined += 1
-            self._agent.submit(SetMachine(machine, state="quarantined"), by=BY)
+        state = None if row is None else view.machines[row]["state"]
+        if state == MachineState.READY:
+            self._distrusted[machine] = math.inf  # until that is answered
+            done = partial(self._quarantined, machine)
+            self._agent.submit(SetMachine(machine, state="quarantined"), done=done, by=BY)
+            return
+        del self._distrusted[machine]
+        if state == MachineState.QUARANTINED:  # whoever did it
+            self._failures.pop(machine, None)
+
+    def _quarantined(self, machine: str, answer: Answer) -> None:
+        if not answer.ok:
+            self._distrusted[machine] = self._clock() + self._patience
+            return
+        del self._distrusted[machine]
+        self._failures.pop(machine, None)
+        self.counts.quarantined += 1
 
     def _heal(self, now: float) -> None:
         """Ask for all that is lost and not under way."""

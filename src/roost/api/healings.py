@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from roost.agent.healing import KEY
 from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, Backwards, Place, seconds_of
 from roost.api.tokens import Principal
-from roost.model.change import Entry, Placed
+from roost.model.change import ConditionChange, Entry, Placed
 from roost.model.request import HOLD
 from roost.model.rows import MachineState
 from roost.store.contract import Store
-from roost.wire import BandHealings, HealedVM, HealingSummary
+from roost.wire import BandHealings, HealedVM, HealingSummary, Seconds
 
 
 def page_of(
@@ -33,36 +35,83 @@ def page_of(
 
 
 def summary_of(
-    store: Store, since: float, bands: Sequence[str], waiting: int, down: int, most: int = MOST_SUMMED
+    store: Store, since: float, bands: Sequence[str], waiting: int, down: int, doubted: int = 0, most: int = MOST_SUMMED
 ) -> HealingSummary:
-    """All of them in numbers, and how long each took since its machine went down."""
-    look = Backwards(store, END[0], since)
-    healed = dict.fromkeys(bands, 0)
-    took: dict[str, list[float]] = {band: [] for band in bands}
-    open_: dict[str, list[tuple[float, str]]] = {}  # by machine: when VMs were healed from it, whose loss is to come
-    times: list[float] = []
+    """All of them in numbers, and how long each took since its machine went down.
+
+    What was placed again while its machine still worked, as for maintenance, is no healing.
+    """
+    look, losses = Backwards(store, END[0], since), Losses()
     for _, entry in look.entries(most):
-        if entry.key.startswith(KEY) and entry.placed and entry.at >= since:
-            times.append(entry.at)
+        if entry.key.startswith(KEY) and entry.at >= since:
             sources = _sources(entry)
             for vm in entry.placed:
-                band = vm.spec.priority or bands[0]
-                healed[band] += 1
-                open_.setdefault(sources[vm.vm], []).append((entry.at, band))
+                losses.healed(sources[vm.vm], Healing(entry.at, vm.spec.priority or bands[0]))
         for change in entry.conditions:
-            if change.field == "state" and change.after == MachineState.DOWN:
-                for at, band in open_.pop(change.machine, ()):
-                    took[band].append(max(0.0, at - entry.at))
+            if change.field == "state":
+                losses.changed(change, entry.at)
+    losses.end(store)
+    found = {band: [each for each in losses.found if each.band == band] for band in bands}
+    times = [each.at for each in losses.found]
     return HealingSummary(
         waiting=waiting,
         machines_down=down,
-        healed=sum(healed.values()),
-        bands=[BandHealings(priority=band, healed=healed[band], took=seconds_of(took[band])) for band in bands],
-        took=seconds_of([each for some in took.values() for each in some]),
+        machines_doubted=doubted,
+        healed=len(losses.found),
+        bands=[BandHealings(priority=band, healed=len(found[band]), took=_took(found[band])) for band in bands],
+        took=_took(losses.found),
         first=min(times, default=None),
         last=max(times, default=None),
         whole=look.ended,
     )
+
+
+def _took(healings: Iterable[Healing]) -> Seconds:
+    return seconds_of(each.took for each in healings if each.took is not None)
+
+
+class Healing(msgspec.Struct, frozen=True):
+    """A VM was placed again."""
+
+    at: float
+    band: str
+    took: float | None = None  # since its machine went down, if that was looked at
+
+
+class Losses:
+    """Which VMs were placed again while their machine was down, and since when it was, told from the last to the first.
+
+    A healing is open until the change of its machine before it is seen: to down, which was the loss, or to another.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[Healing] = []
+        self._open: dict[str, list[Healing]] = {}  # by machine
+        self._states: dict[str, int] = {}  # of machines that were changed, before all that was seen of them
+
+    def healed(self, machine: str, healing: Healing) -> None:
+        """A VM of this machine was placed again."""
+        self._open.setdefault(machine, []).append(healing)
+
+    def changed(self, change: ConditionChange, at: float) -> None:
+        """A machine came into another state."""
+        self._states[change.machine] = change.before
+        healings = self._open.pop(change.machine, ())
+        if change.after == MachineState.DOWN:
+            self.found += [msgspec.structs.replace(each, took=max(0.0, each.at - at)) for each in healings]
+
+    def end(self, store: Store) -> None:
+        """No more is looked at: what is open is a healing if its machine was down all that time."""
+        for machine, healings in self._open.items():
+            if self._state(store, machine) == MachineState.DOWN:
+                self.found += healings
+
+    def _state(self, store: Store, machine: str) -> int:
+        """Before all that was seen of it; what is gone by now was down."""
+        if machine in self._states:
+            return self._states[machine]
+        row = store.machine(machine)
+        return row.state if row else MachineState.DOWN
 
 
 def _is_wanted(entry: Entry, principal: Principal, tenant: str, since: float) -> bool:

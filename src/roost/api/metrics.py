@@ -83,6 +83,9 @@ class Metrics:
         self.unhealed = gauge("unhealed_vms", "VMs on machines that are down.")
         self.distrusted = counter("flapping_machines_total", "Machines quarantined as they went down again and again.")
         self.silent = gauge("silent_machines", "Machines that are down as their heartbeats stopped.")
+        self.doubted = gauge(
+            "doubted_machines", "Machines whose heartbeats stopped, so many at once that nothing is done about them."
+        )
         self.shed = counter("shed_requests_total", "Requests refused because too much was asked at once.")
         self.cache = counter("cache_requests_total", "Uses of cached objects.", "class", "result")
         self.cache_updates = counter("cache_updates_total", "Machines looked at to bring caches up to date.", "class")
@@ -168,6 +171,7 @@ class Metrics:
                 self.healing.observe(counts.seconds.pop())
         if service.heartbeats is not None:
             self.silent.set(len(service.heartbeats.silent))
+            self.doubted.set(service.heartbeats.doubted)
         for state, number in allocator.machine_states().items():
             self.machines.labels(state).set(number)
         self._measure_thresholds(standings(allocator, agent.replica.registry))

@@ -26,7 +26,10 @@ def explain(
     vms: VMs,
     constraints: ConstraintOptions,
     service: Service,
-    key: Annotated[str, typer.Argument(help="The key of a past request.", metavar="[KEY]", show_default=False)] = "",
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(help="The key of a past request; of two words if it is that of a healing.", metavar="KEY"),
+    ] = None,
     tenant: Tenant = TENANT,
     which: Which = None,
     store: StoreOption = None,
@@ -39,10 +42,11 @@ def explain(
 
     \b
       roost explain 6605c956f5d04bcf13cc68f25
+      roost explain heal fd3e61d7a24b4a0e9e7f6c1b2d8a9054
       roost explain --vm D2=3 --tenant web --min-fault-domains 3
       roost explain --store zone.db k1
     """
-    wishes = vms.wishes()
+    key, wishes = " ".join(words or ()), vms.wishes()
     if bool(key) == bool(wishes):
         raise typer.BadParameter("give the key of a past request, or --vm for one that might come", param_hint="KEY")
     if store is not None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from roost.cli.exits import Exit
 from roost.cli.options import Paging, Service, flat
 from roost.cli.output import Form, Output, advise, lasted, print_facts, print_json, print_table, say, since_days, when
+
+if TYPE_CHECKING:
+    from roost.wire import HealingResult
 
 app = typer.Typer()
 
@@ -32,7 +36,7 @@ def heal(
       roost heal history --limit 10          what was placed again, and where
       roost heal summary                     how many, and how long it took
       roost heal now --rack c000-r01         place its VMs elsewhere now: they need not be down, only not ready
-      roost explain KEY                      why a try found no machine
+      roost explain heal fd3e61d7…           why a try found no machine: its key, as it is shown, both words
     """
     if context.invoked_subcommand is not None:
         return
@@ -61,6 +65,8 @@ def now(
 ) -> None:
     """Place the VMs of machines that are not ready elsewhere, now: of those named, or of all that are down.
 
+    Ends with 3 if some found no machine.
+
     \b
       roost heal now
       roost machine drain c000-r00-m04 && roost heal now c000-r00-m04
@@ -71,7 +77,13 @@ def now(
         found = client.heal(HealingWish(machines=tuple(machines or ()), racks=tuple(racks or ())))
     if output is Form.JSON:
         print_json(found)
-        return
+    else:
+        _show(found)
+    if found.waiting:
+        raise typer.Exit(Exit.NO_ROOM)
+
+
+def _show(found: HealingResult) -> None:
     print_table(
         ("vm", "type", "priority", "from", "to"),
         ((v.vm, v.type, v.priority, v.source, v.machine) for v in found.healed),
@@ -122,6 +134,7 @@ def summary(service: Service, days: Days = None, output: Output = Form.TABLE) ->
     print_facts(
         {
             "machines down": found.machines_down,
+            "machines doubted": found.machines_doubted,
             "VMs that wait": found.waiting,
             "healed": found.healed,
             "first": when(found.first or 0.0) or "-",
@@ -136,6 +149,10 @@ def summary(service: Service, days: Days = None, output: Output = Form.TABLE) ->
                 for b in found.bands
                 if b.healed
             ),
+        )
+    if found.machines_doubted:
+        advise(
+            "most machines fell silent at once: nothing is done; look at what sends the heartbeats, or say which failed"
         )
     if not found.whole:
         advise("earlier ones were not looked at: there are too many changes; ask for fewer with --days")

@@ -22,7 +22,9 @@ def why_not(
     vms: VMs,
     constraints: ConstraintOptions,
     service: Service,
-    decision: Annotated[str, typer.Option("--decision", help="The key of a past request.", metavar="KEY")] = "",
+    decision: Annotated[
+        str, typer.Option("--decision", help="The key of a past request, in quotes if it has a space.", metavar="KEY")
+    ] = "",
     tenant: Tenant = TENANT,
     which: Which = None,
     store: StoreOption = None,

@@ -95,7 +95,8 @@ async def summarise_healing(scope: Scope, since: Since = 0.0) -> HealingSummary:
     allocator = service.agent.allocator
     waiting, bands = len(lost_vms(allocator)), allocator.zone.bands
     down = int(np.count_nonzero(allocator.view.machines["state"] == MachineState.DOWN))
-    return await service.read_slowly(lambda store: summary_of(store, since, bands, waiting, down))
+    doubted = service.heartbeats.doubted if service.heartbeats else 0
+    return await service.read_slowly(lambda store: summary_of(store, since, bands, waiting, down, doubted))
 
 
 # ----------------------------------------------------------------------------------------------------------- placing
@@ -129,7 +130,7 @@ async def heal(data: JSONBody[HealingWish], scope: Scope) -> HealingResult:
             said: dict[str, Any] = {"vm": vm.name, "tenant": vm.tenant, "type": vm.vm.type, "priority": vm.vm.priority}
             if vm.name in there:
                 healed.append(HealedVM(**said, source=names[vm.machine], machine=there[vm.name], key=answer.key))
-            else:
+            elif answer.status != "invalid" or _is_lost(service, vm.name):
                 why = found.summary if found else answer.detail
                 waiting.append(UnhealedVM(**said, machine=names[vm.machine], why=why, decision=answer.key))
     return HealingResult(healed=healed, waiting=waiting, evictions=gave_way)
@@ -178,6 +179,13 @@ async def _try(asking: Asking, groups: Sequence[list[RunningVM]]) -> list[tuple[
         tickets = await asyncio.gather(*(service.submit(wish, new_key(), by) for wish in wishes))
         found += zip(some, tickets, strict=True)
     return found
+
+
+def _is_lost(service: Service, name: str) -> bool:
+    """Whether a VM is on a machine that is not ready, still: somebody else may have seen to it meanwhile."""
+    allocator = service.agent.allocator
+    vm = allocator.vms.get(name)
+    return vm is not None and allocator.view.machines[vm.machine]["state"] != MachineState.READY
 
 
 def _status(ticket: Ticket) -> Status:
