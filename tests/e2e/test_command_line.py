@@ -22,6 +22,15 @@ def test_help_names_every_command() -> None:
         assert command in done.stdout
 
 
+@pytest.mark.parametrize("line", ["evictions -o json summary", "evictions --tenant web waiting", "heal --limit 1 now"])
+def test_options_that_would_be_lost_are_refused(line: str) -> None:
+    done = roost(*line.split())
+    assert done.returncode == 2
+    command = line.split()[-1]
+    assert done.stderr.startswith("error: --")
+    assert done.stderr.endswith(f"stands before {command}; write it after {command}\n")
+
+
 def test_the_demo_serves_a_zone_plays_a_workload_and_explains() -> None:
     done = roost("demo", "--machines", "1000", "--fill", "0.3", "--seconds", "1")
     assert done.returncode == 0, done.stderr

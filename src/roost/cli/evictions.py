@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.options import Key, Paging, Service, flat
+from roost.cli.options import Days, Key, Paging, Service, Tenant, flat, followed_by_command
 from roost.cli.output import Form, Output, advise, lasted, print_facts, print_json, print_table, say, since_days, when
 
 if TYPE_CHECKING:
     from roost.wire import EvictionView, Seconds
 
 app = typer.Typer()
-
-Tenant = Annotated[str, typer.Option("--tenant", help="Only this one's.")]
-Days = Annotated[float | None, typer.Option("--days", help="Only those of the last so many days.", min=0.0)]
 
 
 @app.callback(invoke_without_command=True)
@@ -40,7 +37,7 @@ def evictions(
       roost evictions waiting                those that are placed again as soon as there is room
       roost explain KEY                      why the request that caused it was placed there
     """
-    if context.invoked_subcommand is not None:
+    if followed_by_command(context):
         return
     with service.open() as client:
         found = paging.of(client.evictions(tenant=tenant, since=since_days(days), limit=paging.page))

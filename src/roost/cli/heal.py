@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roost.cli.exits import Exit
-from roost.cli.options import Paging, Service, flat
+from roost.cli.options import Days, Paging, Service, Tenant, flat, followed_by_command
 from roost.cli.output import Form, Output, advise, lasted, print_facts, print_json, print_table, say, since_days, when
 
 if TYPE_CHECKING:
     from roost.wire import HealingResult
 
 app = typer.Typer()
-
-Tenant = Annotated[str, typer.Option("--tenant", help="Only this one's.")]
-Days = Annotated[float | None, typer.Option("--days", help="Only those of the last so many days.", min=0.0)]
 
 
 @app.callback(invoke_without_command=True)
@@ -38,7 +35,7 @@ def heal(
       roost heal now --rack c000-r01         place its VMs elsewhere now: they need not be down, only not ready
       roost explain heal fd3e61d7…           why a try found no machine: its key, as it is shown, both words
     """
-    if context.invoked_subcommand is not None:
+    if followed_by_command(context):
         return
     with service.open() as client:
         found = paging.of(client.unhealed(tenant=tenant, limit=paging.page))
@@ -95,6 +92,8 @@ def _show(found: HealingResult) -> None:
         )
     gave_way = f"; {found.evictions:,} of a lower priority gave way" if found.evictions else ""
     say(f"{len(found.healed):,} VMs run elsewhere, {len(found.waiting):,} found no machine{gave_way}")
+    if not found.healed and not found.waiting:
+        advise("nothing runs there, or the machines are ready: drain one first (roost machine drain)")
 
 
 @app.command()

@@ -81,6 +81,8 @@ class Service:
 
 
 StoreOption = Annotated[str | None, typer.Option("--store", help=f"Work without a service. {STORE}")]
+Tenant = Annotated[str, typer.Option("--tenant", help="Only this one's.")]
+Days = Annotated[float | None, typer.Option("--days", help="Only those of the last so many days.", min=0.0)]
 Key = Annotated[str, typer.Option("--key", help="The same key is never done twice; made up if empty.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would come of it.")]
 IfMatch = Annotated[
@@ -251,3 +253,15 @@ class Paging:
             advise(f"there are more than {self.limit:,}; see them with --limit or --all")
             return found[: self.limit]
         return found
+
+
+def followed_by_command(context: typer.Context) -> bool:
+    """Whether a command of the group comes next; what stands before it would be lost, and is refused."""
+    command = context.invoked_subcommand
+    if command is None:
+        return False
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise InvalidInput(f"--{name}", f"stands before {command}", f"write it after {command}")
+    return True
