@@ -282,7 +282,7 @@ class PlainAllocator:
             "free": [[sum(m.free[b][r] for m in ready) for r in resources] for b in bands],
             "machines": len(machines),
             "vms": sum(m.vms for m in machines),
-            "empty": [sum(m.free[b] == m.capacity for m in ready) for b in bands],
+            "empty": [sum(m.free[b] == m.capacity and not m.owner for m in ready) for b in bands],
         }
 
     # --------------------------------------------------------------------------------------------- deciding

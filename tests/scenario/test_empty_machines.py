@@ -214,3 +214,14 @@ def test_capacity_counts_what_thresholds_let_in(size: str, kept: int) -> None:
     while allocator.allocate(Request(f"new-{came}", [VM(size)])).ok:
         came += 1
     assert counted == came
+
+
+def test_a_machine_that_an_isolated_vm_has_for_itself_is_empty_to_nobody() -> None:
+    """Others would have to wait for it, whatever their priority; what gives way takes nothing from the buffers."""
+    allocator = Allocator(zone(), Policy.named("fast"))
+    assert allocator.allocate(Request("batch", [VM("third", priority="spot")])).ok
+    assert allocator.view.clusters[0]["empty"].tolist() == [3, 2]
+    alone = allocator.allocate(Request("alone", [VM("third", priority="spot", isolated=True)]))
+    assert allocator.view.clusters[0]["empty"].tolist() == [2, 1]
+    allocator.release(alone.placements[0].vm)
+    assert allocator.view.clusters[0]["empty"].tolist() == [3, 2]

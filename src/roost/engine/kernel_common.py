@@ -100,8 +100,8 @@ def hold(machine, vm, sign):
 
 @inside
 def is_empty(machine, b):
-    """Whether nothing of a machine is used by band b or one above it."""
-    used = 0
+    """Whether nothing of a machine is used by band b or one above it, and nobody has it for himself."""
+    used = np.int64(machine.owner != 0)
     for r in range(len(machine.capacity)):
         used += machine.free[b][r] != machine.capacity[r]
     return used == 0
@@ -122,8 +122,9 @@ def put(machines, racks, clusters, links, journal, m, vm, sign):
     """Put a VM on machine m (sign 1) or take it off again (sign -1), in every sum that counts it."""
     machine, rack, cluster = machines[m], racks[machines[m].rack], clusters[machines[m].cluster]
     ready = machine.state == READY
+    first = np.int64(vm.priority) if vm.isolation == 0 else ZERO  # who holds a machine holds it for all bands
     if ready:
-        count_empty(machine, rack, cluster, np.int64(vm.priority), -ONE)
+        count_empty(machine, rack, cluster, first, -ONE)
     for b in range(vm.priority, len(machine.free)):
         for r in range(len(machine.capacity)):
             amount = sign * vm.demand[machine.generation][r]
@@ -136,7 +137,7 @@ def put(machines, racks, clusters, links, journal, m, vm, sign):
     rack.vms += sign
     cluster.vms += sign
     if ready:
-        count_empty(machine, rack, cluster, np.int64(vm.priority), ONE)
+        count_empty(machine, rack, cluster, first, ONE)
     touch(machines, links, journal, m)
 
 
@@ -170,12 +171,12 @@ def adopt(machines, racks, clusters, links, journal, m, fresh):
             rack.free[b][r] += change
             cluster.free[b][r] += change
             machine.free[b][r] = fresh.free[b][r]
-    count_empty(machine, rack, cluster, ZERO, now)
     rack.vms += fresh.vms - machine.vms
     cluster.vms += fresh.vms - machine.vms
     for c in range(len(machine.classes)):
         machine.classes[c] = fresh.classes[c]
     machine.vms, machine.owner, machine.isolated = fresh.vms, fresh.owner, fresh.isolated
+    count_empty(machine, rack, cluster, ZERO, now)
     machine.owners, machine.state, machine.health = fresh.owners, fresh.state, fresh.health
     machine.failures, machine.versions_behind = fresh.failures, fresh.versions_behind
     touch(machines, links, journal, m)

@@ -82,7 +82,7 @@ def sum_up(machines: NDArray[np.void], racks: NDArray[np.void], clusters: NDArra
     """Give racks and clusters the sums of their machines. Only ready machines count as free or empty."""
     ready = machines["state"] == MachineState.READY
     capacity = machines["capacity"][:, None, :]
-    unused = (machines["free"] == capacity).all(axis=2)
+    unused = (machines["free"] == capacity).all(axis=2) & (machines["owner"] == 0)[:, None]
     sums = {
         "used": (capacity - machines["free"]).astype(np.int64),
         "free": np.where(ready[:, None, None], machines["free"], 0).astype(np.int64),
