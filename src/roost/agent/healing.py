@@ -18,7 +18,6 @@ from uuid import uuid4
 
 import msgspec
 import numpy as np
-import structlog
 
 from roost.agent.allocator import Allocator, RunningVM
 from roost.agent.operation import Answer, HealVMs, SetMachine
@@ -28,8 +27,6 @@ from roost.model.rows import MachineState
 
 if TYPE_CHECKING:
     from roost.agent.agent import Agent, Ticket
-
-log = structlog.get_logger()
 
 BY = "healing"  # who asks, as the trail tells it
 KEY = "heal "  # how the key of every healing begins; no key of a request has a space
@@ -176,7 +173,6 @@ class Healer:
         del self._distrusted[machine]
         self._failures.pop(machine, None)
         self.counts.quarantined += 1
-        log.warning("quarantined: it went down again and again", machine=machine, times=self._flaps, within_s=DAY)
 
     def _heal(self, now: float) -> None:
         """Ask for all that is lost and not under way."""
