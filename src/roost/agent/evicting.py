@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -170,7 +169,7 @@ def cheapest(short: Sequence[int], candidates: Sequence[Candidate]) -> list[Cand
         taken.pop()
         search(i + 1, left, cost, taken)
 
-    search(0, list(short), _per(lowest, math.inf), [])
+    search(0, list(short), (0.0,) * len(lowest), [])
     return best
 
 

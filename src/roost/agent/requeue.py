@@ -127,11 +127,10 @@ class Requeue:
         Where there may be room for another like it, lower priorities wait for that: else they would come and go.
         """
         alike: dict[str, bool] = {}  # by kind: whether one found room just now
-        band = self._agent.allocator.zone.bands.index
-        self._behind = ""  # the priority that has more to place
-        for unit in list(self._units):
+        self._behind = ""
+        for unit in list(self._units):  # the highest priority first
             own = unit.first.spec.priority
-            if self._behind and band(own) > band(self._behind):
+            if self._behind not in ("", own):
                 break
             if unit.key in self._asked or unit.key in self._over:
                 continue
