@@ -16,10 +16,10 @@ PIP_COMPILE := $(LOCK_VENV)/bin/pip-compile --quiet --generate-hashes --strip-ex
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run check test bench lock clean
+.PHONY: help venv run check test test-deep bench lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: .venv/.stamp ## Build .venv from the lock, with roost installed editable
 
@@ -34,6 +34,9 @@ check: venv ## Lint, check format, types and imports
 
 test: check ## Check, then run the tests
 	$(BIN)/pytest -n 2 --dist loadfile
+
+test-deep: venv ## Run what takes too long for every change: many rounds, many kills
+	$(BIN)/pytest -n 2 --dist loadfile -m deep
 
 bench: venv ## Measure the engine
 	@$(BIN)/roost bench engine
