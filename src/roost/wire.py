@@ -516,6 +516,7 @@ class ExplanationView(Wire, frozen=True):
     victims: Sequence[str] = ()  # those of them that you may see
     set: str = ""  # the VM's availability set
     waived: Sequence[str] = ()  # what it was not held to, by best effort, as no machine would have done
+    cut_short: bool = False  # there may be more remedies: there was no time to try all
 
 
 class WhyNotView(Wire, frozen=True):
@@ -990,3 +991,4 @@ class Problem(Wire, frozen=True):
     decision: str = ""  # the key of the decision, to explain it by
     reasons: Sequence[ReasonView] = ()
     remedies: Sequence[RemedyView] = ()
+    cut_short: bool = False  # there may be more remedies: there was no time to try all

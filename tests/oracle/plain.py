@@ -329,6 +329,46 @@ class PlainAllocator:
                 found.append(m)
         return found
 
+    def too_small(self, wanted: Sequence[tuple[Wish, int]], unit: str, most_per_machine: int) -> frozenset[int]:
+        """The units that cannot have all that is wanted: too few of a kind fit, one kind alone, or too little is left.
+
+        `wanted`: what each VM asks for, and how many of it. Where all are of one priority, a machine that is not for a
+        VM now is not for it later, either.
+        """
+        rows, evicts = self.rows(), not any(bound.rule.spares for bound in self.rules.validators)
+        bands = {self.priority(wish.vm) if evicts else -1 for wish, _ in wanted}
+        small = set()
+        for u in {getattr(machine, unit) for machine in rows.machines}:
+            own = {m: machine for m, machine in enumerate(rows.machines) if getattr(machine, unit) == u}
+            useful: set[int] = set()
+            for wish, number in wanted:
+                failures = self._failures(wish, rows, self.vm_row(wish.vm, wish.tenant, wish.purpose), ())[1]
+                supported = self.zone.supported[self.zone.vm_type(wish.vm.type)]
+                band, fit = self.priority(wish.vm) if evicts else -1, 0
+                for m, machine in own.items():
+                    need, left, count = self.demand(wish.vm)[machine.generation], list(machine.free[band]), 0
+                    while min(has - amount for has, amount in zip(left, need, strict=True)) >= 0 and count < 10_000:
+                        left = [has - amount for has, amount in zip(left, need, strict=True)]
+                        count += 1
+                    if not supported[machine.generation] or (len(bands) == 1 and failures[m] is not None):
+                        count = 0
+                    fit += min(count, most_per_machine) if most_per_machine else count
+                    if count:
+                        useful.add(m)
+                if fit < number:
+                    small.add(u)
+            for r in range(len(self.zone.resources)) if len(wanted) > 1 else ():
+                least = sum(number * self._least(wish.vm, r) for wish, number in wanted)
+                if sum(own[m].free[min(bands)][r] for m in useful) < least:
+                    small.add(u)
+        return frozenset(small)
+
+    def _least(self, vm: VM, resource: int) -> int:
+        """What a VM takes of a resource at the least, on whatever it runs."""
+        supported = self.zone.supported[self.zone.vm_type(vm.type)]
+        found = [need[resource] for need, ok in zip(self.demand(vm), supported, strict=True) if ok]
+        return min(found) if found else max(need[resource] for need in self.demand(vm))
+
     def _failures(
         self, wish: Wish, rows: Rows, vm: SimpleNamespace, ignored: Sequence[str]
     ) -> tuple[tuple[BoundRule | None, ...], tuple[BoundRule | None, ...]]:

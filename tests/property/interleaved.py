@@ -14,7 +14,7 @@ from roost.agent.agent import Agent, AgentSettings, Ticket
 from roost.agent.courier import Delivery, Group
 from roost.agent.operation import HealVMs, MoveVM, Operation, PlaceVMs, ReleaseVMs, SetCluster, SetEntry, SetMachine
 from roost.agent.past import recall
-from roost.engine.explain import Explanation
+from roost.engine.explain import Explanation, Remedies
 from roost.model.inventory import catalogue_of
 from roost.model.request import HOLD, VM, Constraints, Request
 from roost.model.thresholds import KIND, Thresholds
@@ -235,7 +235,7 @@ class Company:
                 continue  # that try was lost; a later one stands
             now = recall(self.store, key, lambda _: self.policy).explanation
             if not then.remedies:  # it was asked for when the copy had changed, too late to try any
-                now = now.with_remedies(())
+                now = now.with_remedies(Remedies())
             assert now == then
             checked += 1
         return checked

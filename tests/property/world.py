@@ -184,6 +184,7 @@ class World:
         together = constraints.colocate and not constraints.best_effort and not homes
         assert sorted(order) == list(range(len(request.vms)))
         assigned, attempts, refused = list(self._assigned), [], frozenset[int]()
+        small = frozenset[int]()
         while True:
             attempt = self._check_attempt(request, constraints, decision, assigned, refused)
             attempts.append(attempt)
@@ -193,9 +194,47 @@ class World:
             if whole or not (together and began):
                 break
             refused |= {self.unit(began[0], constraints.colocate)}
+            if len(attempts) == 1:
+                small = self._too_small(request, constraints, order, decision.purpose)
+                refused |= small
+            if refused >= set(self.zone.machines[constraints.colocate].tolist()):
+                break
+        for unit in sorted(small)[:2]:
+            assert not self._fit_somehow(request, constraints, decision, unit), (
+                f"{constraints.colocate} {unit} had room"
+            )
         assert assigned == [], "the engine went on choosing"
         assert decision.ok == whole
         return tuple(attempts)
+
+    def _too_small(
+        self, request: Request, constraints: Constraints, order: Sequence[int], purpose: Purpose
+    ) -> frozenset[int]:
+        """The units of colocation whose machines have too little room for the VMs, whoever gets which."""
+        together = [request.vms[i] for i in order if not request.vms[i].set]
+        kinds: dict[Any, tuple[Wish, int]] = {}
+        for vm in together:
+            pins = vm.datacenter, vm.cluster, vm.generation
+            own = tuple(sorted(vm.traits.items()))
+            kind = vm.type, vm.priority, vm.isolated, vm.colocation, vm.requires, pins, own
+            wish, number = kinds.get(kind, (Wish(vm, request.tenant, purpose=purpose), 0))
+            kinds[kind] = wish, number + 1
+        return self.oracle.too_small(list(kinds.values()), constraints.colocate, constraints.max_per_machine)
+
+    def _fit_somehow(self, request: Request, constraints: Constraints, decision: Decision, unit: int) -> bool:
+        """Whether all VMs find a machine if those that stay together do so in a unit; each takes the first valid."""
+        others = frozenset(self.zone.machines[constraints.colocate].tolist()) - {unit}
+        names: list[str] = []
+        for at, i in enumerate(decision.trial.order):
+            *_, wish = self.wishes(request, constraints, decision.trial.order, at)
+            valid = self.answer(replace(wish, refused=others, purpose=decision.purpose)).valid
+            if not valid:
+                break
+            names.append(f"somehow {at}")
+            self.oracle.place(names[-1], request.vms[i], request.tenant, valid[0])
+        for name in names:
+            self.oracle.remove(name)
+        return len(names) == len(request.vms)
 
     def _check_attempt(
         self,

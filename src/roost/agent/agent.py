@@ -26,7 +26,7 @@ from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.courier import Courier, Delivery, Group
 from roost.agent.decision import Decision
 from roost.agent.evicting import MustWait
-from roost.agent.gang import Trial
+from roost.agent.gang import Search, Trial
 from roost.agent.healing import to_heal
 from roost.agent.moving import held_for, moving, refused
 from roost.agent.operation import (
@@ -51,6 +51,7 @@ from roost.engine.explain import Explanation
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
+from roost.engine.steps import Steps
 from roost.model.availability import Short
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
@@ -72,6 +73,9 @@ from roost.store.contract import (
     Round,
     Store,
 )
+
+IN_VAIN = 2_000  # VMs that may be placed in vain for one request, before others have their turn
+TURNS = 20  # that a request has
 
 _encode = msgspec.json.Encoder().encode
 
@@ -118,6 +122,11 @@ class Ticket(msgspec.Struct, eq=False):
     asked: bool = False  # the store was asked whether it was done before, because it made no sense
     asking: bool = False  # it is being asked just now
     generation: int = 0  # of what it changed, once it is committed
+    search: Search | None = None  # for a place where VMs that must stay together have room, if it takes several turns
+
+
+class _Unfinished(Exception):
+    """A request has used up its turn: others come first, then it goes on."""
 
 
 class _Common(TypedDict):
@@ -225,6 +234,8 @@ class Agent:
 
     def _begin(self, loaded: Loaded) -> None:
         self.replica = loaded.replica
+        for ticket in (*self._queue, *self._held):
+            ticket.search = None  # machines have other rows by now
         self.courier.follow(self.replica.revision)
         if loaded.split is self.split:
             self.recheck = self.make_recheck()
@@ -292,9 +303,9 @@ class Agent:
         else:
             self._conclude(ticket, outcome, -1, 0, 0, fed=True)
 
-    def explain(self, request: Request, vm: int | None = None) -> Explanation:
+    def explaining(self, request: Request, vm: int | None = None) -> Steps[Explanation]:
         """Why a request would be placed as it would be now, who would give way to it, or why it finds no room."""
-        return self.allocator.explain(request, vm, at=self._now(), fixed=self.replica.unclear)
+        return self.allocator.explaining(request, vm, at=self._now(), fixed=self.replica.unclear)
 
     def make_recheck(self) -> Recheck:
         """The validators to re-check at a commit. One of these serves one thread at a time."""
@@ -376,6 +387,10 @@ class Agent:
                 proposal = self._decide(ticket, number, len(tickets))
             except MustWait:
                 self._held.append(ticket)
+                continue
+            except _Unfinished:
+                self._queue.append(ticket)
+                vms += ticket.search.spent if ticket.search else 0
                 continue
             except RoostError as error:
                 if ticket.asked:
@@ -507,8 +522,11 @@ class Agent:
     ) -> Proposal:
         """Decide where VMs are to run; the proposal, or that it is declined."""
         replica, at = self.replica, self._now()
-        decision = ticket.decision = replica.place(request, round_, position, top, at, purpose, leaving)
+        ticket.search = ticket.search or self._search(request)
+        decision = ticket.decision = replica.place(request, round_, position, top, at, purpose, leaving, ticket.search)
         ticket.decided = self._clock()
+        if not decision.ok and ticket.search and ticket.search.go_on(TURNS) and not ticket.dry:
+            raise _Unfinished
         if (
             self.shadow is not None and decision.trial.top == 1 and not ticket.dry
         ):  # what avoids conflicts is no policy's choice
@@ -532,7 +550,7 @@ class Agent:
             **_homes_of(trial, names),
             order=() if len(order) == 1 or order == tuple(range(len(order))) else order,
             found=() if decision.ok else tuple([names[m] for m in trial.machines]),
-            refused=trial.refused,
+            refused=trial.tried,
             rungs=trial.rungs,
             short=decision.short,
             victims=replica.victims(round_, position) if decision.victims else (),
@@ -561,6 +579,12 @@ class Agent:
             requeued=isinstance(ticket.operation, PlaceVMs) and ticket.operation.requeued,
             seen=seen,
         )
+
+    def _search(self, request: Request) -> Search | None:
+        """For a place that has room for all VMs of a request, if they must stay together."""
+        known = self.replica.allocator.tenants.get(request.tenant)
+        constraints = known.constraints if known else request.constraints
+        return Search(IN_VAIN) if constraints and constraints.colocate else None
 
     def _move(self, ticket: Ticket, operation: MoveVM, common: _Common) -> Proposal:
         """What a step of a move asks of the store: what the target would refuse is declined."""
@@ -728,8 +752,10 @@ class Agent:
         elif ticket.refusal:
             self._answer(ticket, "declined", ticket.refusal, took=took)
         elif ticket.decision is not None and not ticket.decision.ok:
-            failed = ticket.decision.trial.failed_vm
-            self._answer(ticket, "declined", f"no machine for VM {failed} of the request", took=took)
+            detail = f"no machine for VM {ticket.decision.trial.failed_vm} of the request"
+            if ticket.search and ticket.search.left:
+                detail += f" (cut short: {ticket.search.left:,} places that may have room for all were not tried)"
+            self._answer(ticket, "declined", detail, took=took)
         elif ticket.decision is not None:
             decision, running = ticket.decision, self.replica.running
             evicted = evicted_of([store.Victim(vm.tenant, running(vm)) for vm in decision.victims])
@@ -765,7 +791,7 @@ class Agent:
             self._answer(ticket, "conflicts", f"{conflict.detail} ({ticket.retries} retries)")
         else:
             ticket.retries += 1
-            ticket.decision, ticket.asked = None, False
+            ticket.decision, ticket.search, ticket.asked = None, None, False
             ticket.not_before = conflict.stamp or 0
             self._queue.appendleft(ticket)
 

@@ -11,20 +11,21 @@ import numpy as np
 
 from roost.agent.decision import Decision
 from roost.agent.evicting import MustWait, choose_victims, never
-from roost.agent.gang import Trial, place_gang
+from roost.agent.gang import Search, Trial, place_gang
 from roost.agent.order import placing_order
 from roost.agent.rehearsal import Rehearsal, try_out
-from roost.agent.remedy import remedies
+from roost.agent.remedy import seeking_remedies
 from roost.agent.seating import Seating, seating
 from roost.engine.admission import refusal
 from roost.engine.compiler import compile_rules
-from roost.engine.explain import Explanation, Subject, WhyNot, explain, why_not
+from roost.engine.explain import Explanation, Subject, WhyNot, explaining, why_not
 from roost.engine.pools import PoolStats
 from roost.engine.recheck import MOST_NUMBERS, TenantNumbers
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits, Engine
 from roost.engine.shape import Shape, Shapes
 from roost.engine.statistics import RuleFilter, rule_filters
+from roost.engine.steps import Steps, finish
 from roost.engine.view import View
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request, Terms, hold_of
@@ -117,8 +118,8 @@ class Allocator:
     ) -> None:
         self.zone, self._limits, self._clock, self._seed = zone, limits, clock, seed
         self.vms: dict[str, RunningVM] = {}
-        # By machine: VMs below the highest band, by tenant and name. For a while two tenants may have the same name.
-        self._lower: dict[int, dict[tuple[str, str], RunningVM]] = {}
+        # By machine: VMs by identity. For a while two tenants may have VMs of the same name.
+        self._on: dict[int, dict[int, RunningVM]] = {}
         self.reserved: set[str] = set()  # names that VMs had which may come back: none is given to another unasked
         self.leaving: dict[str, RunningVM] = {}  # VMs in the books that are off their machines' rows: they give way
         self.tenants: dict[str, Tenant] = {}
@@ -188,11 +189,13 @@ class Allocator:
         fixed: Callable[[RunningVM], bool] = never,
         leaving: Sequence[RunningVM] = (),
         purpose: Purpose | None = None,
+        search: Search | None = None,
     ) -> Decision:
         """The same, but those that give way stay in the books: they are only taken off their machines' rows.
 
         What is `fixed` cannot give way; raises MustWait, and changes nothing, if it would have to. `leaving`: the VMs
         of the request as they run now, and what is held for them; they are off the rows if all find other machines.
+        `search`: for how long to look for a place where VMs that must stay together have room, and where they had not.
         """
         tenant = self._tenant_of(request)
         names, numbers = self._name_vms(request, tenant, leaving)
@@ -204,7 +207,7 @@ class Allocator:
         for each in leaving:
             self.view.remove(each.machine, each.shape)
         beside = seating(tenant.constraints, request.vms, tenant.vms.values(), leaving)
-        trial, overfilled = self._try(shapes, arm, beside, self.view.revision, top)
+        trial, overfilled = self._try(shapes, arm, beside, self.view.revision, top, search)
         if trial.failed_vm is not None:
             if leaving:
                 self.view.rewind(before)
@@ -222,8 +225,7 @@ class Allocator:
             running = books[name] = own[name] = RunningVM(
                 name, vm, request.tenant, machine, shape, since.get(name, at) if since else at
             )
-            if shape.traits["priority"]:
-                self._note_lower(running)
+            self._note_on(running)
             by_vm[i] = Placement(name, vm.type, machine_names[machine])
         return self._decision(request, tenant, trial, tuple(by_vm), before, arm, victims)  # type: ignore[arg-type]
 
@@ -234,19 +236,20 @@ class Allocator:
         beside: Seating,
         before: int,
         top: int,
+        search: Search | None,
     ) -> tuple[Trial, bool]:
         """Put VMs on machines; says also whether others have to give way. Not only because it avoids conflicts: if
         nobody has to give way to the very best choice, that is taken.
         """
         view, order = self.view, placing_order(self.zone, shapes, beside.sets)
         view.overfilled()  # by what was tried and undone
-        trial = place_gang(arm.engine, shapes, order, beside, top)
+        trial = place_gang(arm.engine, shapes, order, beside, top, search)
         if trial.failed_vm is not None or not view.overfilled():
             return trial, False
         if top == 1:
             return trial, True
         view.rewind(before)
-        best = place_gang(arm.engine, shapes, order, beside)
+        best = place_gang(arm.engine, shapes, order, beside, search=search)
         if best.failed_vm is None:
             if not view.overfilled():
                 return best, False
@@ -285,10 +288,12 @@ class Allocator:
 
     def giving_way(self, machine: int) -> Iterable[RunningVM]:
         """The VMs of a machine that are below the highest band."""
-        return self._lower.get(machine, {}).values()
+        return [vm for vm in self._on.get(machine, {}).values() if vm.shape.traits["priority"]]
 
-    def _note_lower(self, running: RunningVM) -> None:
-        self._lower.setdefault(running.machine, {})[running.tenant, running.name] = running
+    def _note_on(self, running: RunningVM) -> None:
+        if (there := self._on.get(running.machine)) is None:
+            there = self._on[running.machine] = {}
+        there[id(running)] = running
 
     def shapes_of(self, request: Request, arm: Arm, purpose: Purpose) -> tuple[Shape, ...]:
         """What each VM of a request asks for; mostly they are one and the same VM."""
@@ -385,21 +390,24 @@ class Allocator:
         """Write a VM into the books; the rows are another matter. Not `named`: another VM has its name for now."""
         if named:
             self.vms[running.name] = running
-        if running.shape.traits["priority"]:
-            self._note_lower(running)
+        self._note_on(running)
         tenant = self.tenants.get(running.tenant)
         if tenant is None:
             tenant = self.tenants[running.tenant] = Tenant(UNCONSTRAINED)
         tenant.vms[running.name] = running
+
+    def rehouse(self, old: RunningVM, new: RunningVM) -> None:
+        """Write a VM into the books where it is now, in the place of where it was; the rows are another matter."""
+        self.vms[old.name] = self.tenants[old.tenant].vms[old.name] = new
+        self._on.get(old.machine, {}).pop(id(old), None)
+        self._note_on(new)
 
     def strike(self, running: RunningVM, heir: RunningVM | None = None) -> None:
         """Strike a VM from the books; an heir takes over its name. A tenant without VMs is forgotten."""
         name, tenant = running.name, self.tenants[running.tenant]
         if tenant.vms.get(name) is running:
             del tenant.vms[name]
-        lower = self._lower.get(running.machine) if self._lower else None
-        if lower and lower.get((running.tenant, name)) is running:
-            del lower[running.tenant, name]
+        self._on.get(running.machine, {}).pop(id(running), None)
         if heir is not None:
             self.enter(heir)
         elif self.vms.get(name) is running:
@@ -479,17 +487,31 @@ class Allocator:
         Explains the VM that finds no machine, or else the first; `vm` picks another by its index in the request.
         `at`, `fixed`: see `decide`; while what would give way is unclear, nothing is said of it.
         """
+        return finish(self.explaining(request, vm, purpose, at, fixed))
+
+    def explaining(
+        self,
+        request: Request,
+        vm: int | None = None,
+        purpose: Purpose | None = None,
+        at: float = 0.0,
+        fixed: Callable[[RunningVM], bool] = never,
+    ) -> Steps[Explanation]:
+        """The same a step at a time, of the zone as it is at the first one."""
         tenant = self._tenant_of(request)
         arm = self.arm_of(request.tenant)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
         number, what_for = self._number(request), _purpose(tenant, purpose)
         beside = seating(tenant.constraints, request.vms, tenant.vms.values())
-        trial = rehearsal.try_out(request, number, beside, what_for)
+        trial = yield from rehearsal.trying_out(request, number, beside, what_for)
         subject = self._subject(request, trial, vm)
-        found = explain(arm.engine, self.view, subject)
+        victims: tuple[RunningVM, ...] = ()
+        if trial.failed_vm is None and len(rehearsal.unchanged(trial.machines, self.view)) == len(trial.machines):
+            victims = self._would_give_way(trial, arm, at, fixed)
+        found = yield from explaining(arm.engine, rehearsal.engine.view, subject)
         if trial.failed_vm is None:
-            return _giving_way(found, subject, self._would_give_way(trial, arm, at, fixed))
-        return found.with_remedies(remedies(self, rehearsal, request, number, trial))
+            return _giving_way(found, subject, victims)
+        return found.with_remedies((yield from seeking_remedies(self, rehearsal, request, number, trial)))
 
     def _would_give_way(
         self, trial: Trial, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
@@ -505,14 +527,19 @@ class Allocator:
 
     def why_not(self, request: Request, machine: str, vm: int | None = None) -> WhyNot:
         """Why a machine does not get a VM of a request: who refuses it, or the preference by which it loses."""
+        return finish(self.telling_why_not(request, machine, vm))
+
+    def telling_why_not(self, request: Request, machine: str, vm: int | None = None) -> Steps[WhyNot]:
+        """The same a step at a time, of the zone as it is at the first one."""
         row = self.zone.machine(machine)
         tenant = self._tenant_of(request)
         arm = self.arm_of(request.tenant)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
         number, what_for = self._number(request), _purpose(tenant, None)
         beside = seating(tenant.constraints, request.vms, tenant.vms.values())
-        trial = rehearsal.try_out(request, number, beside, what_for)
-        return why_not(arm.engine, self.view, self._subject(request, trial, vm), row)
+        trial = yield from rehearsal.trying_out(request, number, beside, what_for)
+        yield
+        return why_not(arm.engine, rehearsal.engine.view, self._subject(request, trial, vm), row)
 
     def _number(self, request: Request) -> int:
         """The tenant's number, if it matters."""
@@ -525,14 +552,16 @@ class Allocator:
             )
         return self.view.at(decision.before)
 
-    def explain_past(self, decision: Decision, vm: int | None) -> Explanation:
-        subject = self._subject(decision.request, decision.trial, vm)
-        found = _giving_way(explain(decision.engine, self._past(decision), subject), subject, decision.victims)
-        arm = self.arm_of(decision.request.tenant)
-        if decision.ok or not self.view.unchanged_since(decision.after) or decision.engine is not arm.engine:
+    def explaining_past(self, decision: Decision, vm: int | None, *, remedied: bool = True) -> Steps[Explanation]:
+        """Why a decision was made, a step at a time; not `remedied`: without what would make the request fit."""
+        subject, arm = self._subject(decision.request, decision.trial, vm), self.arm_of(decision.request.tenant)
+        past = self._past(decision)
+        found = _giving_way((yield from explaining(decision.engine, past, subject)), subject, decision.victims)
+        if decision.ok or not remedied or decision.engine is not arm.engine:
             return found
-        rehearsal, number = Rehearsal(arm.engine, arm.shapes), self._number(decision.request)
-        return found.with_remedies(remedies(self, rehearsal, decision.request, number, decision.trial))
+        rehearsal = Rehearsal(arm.engine, arm.shapes, past)
+        request, number = decision.request, self._number(decision.request)
+        return found.with_remedies((yield from seeking_remedies(self, rehearsal, request, number, decision.trial)))
 
     def why_not_past(self, decision: Decision, machine: str, vm: int | None) -> WhyNot:
         subject = self._subject(decision.request, decision.trial, vm)
@@ -566,11 +595,8 @@ class Allocator:
 
     def running_on(self, machines: Iterable[int]) -> dict[int, list[RunningVM]]:
         """The VMs on some machines, by machine row, without those that are leaving."""
-        found: dict[int, list[RunningVM]] = {m: [] for m in machines}
-        for running in self.vms.values():
-            if running.machine in found and self.leaving.get(running.name) is not running:
-                found[running.machine].append(running)
-        return found
+        leaving = self.leaving
+        return {m: [vm for vm in self._on.get(m, {}).values() if leaving.get(vm.name) is not vm] for m in machines}
 
     def usage(self) -> Usage:
         """How full the zone is."""

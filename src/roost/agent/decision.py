@@ -9,6 +9,7 @@ import msgspec
 from roost.agent.gang import Trial
 from roost.engine.explain import Explanation, WhyNot
 from roost.engine.selection import Engine
+from roost.engine.steps import Steps, finish
 from roost.model.availability import Short
 from roost.model.request import Constraints, Placement, Request
 from roost.model.thresholds import Purpose
@@ -56,7 +57,11 @@ class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def explain(self, vm: int | None = None) -> Explanation:
         """The same of a VM of the request by its index; of the one that failed, else of the first, if not said."""
-        return self.allocator.explain_past(self, vm)
+        return finish(self.explaining(vm))
+
+    def explaining(self, vm: int | None = None, *, remedied: bool = True) -> Steps[Explanation]:
+        """The same a step at a time; not `remedied`: without what would make a refused request fit."""
+        return self.allocator.explaining_past(self, vm, remedied=remedied)
 
     def why_not(self, machine: str, vm: int | None = None) -> WhyNot:
         """Why a machine did not get a VM of the request (the first, or the one that failed, unless `vm` says which)."""

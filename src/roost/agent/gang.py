@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,11 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roost.agent.seating import FREE, Part, Seating
+from roost.engine.capacity import roomy
 from roost.engine.selection import Assignment, Engine
 from roost.engine.shape import Shape
+from roost.engine.steps import Steps, finish
 from roost.model.availability import Short
 from roost.model.request import Constraints, Terms
 from roost.model.thresholds import Purpose
+
+STEP = 64  # VMs that are placed before others have their turn
 
 
 class Seat(NamedTuple):
@@ -33,7 +38,8 @@ class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
     shapes: tuple[Shape, ...]  # by index in the request
     seating: Seating  # where the tenant's VMs were before, and by which terms
     machines: tuple[int, ...]  # shorter than `order` if a VM found none
-    refused: tuple[int, ...] = ()  # units (see `TenantDesk.unit_of`) tried before and found too small
+    refused: tuple[int, ...] = ()  # units (see `TenantDesk.unit_of`) known to be too small; see `closed_units`
+    tried: tuple[int, ...] = ()  # of these, those that were tried
     rungs: tuple[int, ...] = ()  # by place in the order: of `Terms.rungs`, the one it was held to; 0 where it ends
     hits: int = 0  # evaluations that were there already
     updated: int = 0  # machines looked at to bring caches up to date
@@ -97,24 +103,94 @@ def _counting(seating: Seating, order: Sequence[int], machines: Sequence[int], a
     return (*part.homes, *_found(seating, order, machines[:at], own)), sum(sets[i] == own for i in order[at:])
 
 
+class Search:
+    """A search for a place where VMs that must stay together have room, over several turns if it takes that many."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: VMs that may be placed in vain in one turn."""
+        self.most, self.turns = most, 1
+        self.spent = 0  # VMs placed in vain in the last turn
+        self.tried: tuple[int, ...] = ()  # units (see `TenantDesk.unit_of`) that turned out to be too small
+        self.left = 0  # units that may have room and were not tried when the last turn ended
+
+    def go_on(self, turns: int) -> bool:
+        """Whether there is more to try, and another turn to do it in."""
+        self.turns += 1
+        return self.left > 0 and self.turns <= turns
+
+
 def place_gang(
-    engine: Engine, shapes: tuple[Shape, ...], order: Sequence[int], seating: Seating, top: int = 1
+    engine: Engine,
+    shapes: tuple[Shape, ...],
+    order: Sequence[int],
+    seating: Seating,
+    top: int = 1,
+    search: Search | None = None,
 ) -> Trial:
     """Place the VMs one by one, in order. If one finds no machine, nothing stays placed. `top`: see `Engine.assign`.
 
-    VMs that must stay together may start in a place too small for all of them; then the other places are tried, too.
-    The trial returned for a failure is the one that got furthest.
+    VMs that must stay together may start in a place too small for all of them; then the others that have room in sum
+    are tried, too, for as long as the `search` allows. The trial returned for a failure is the one that got furthest.
     """
-    order = tuple(order)
+    return finish(placing_gang(engine, shapes, tuple(order), seating, top, search))
+
+
+def placing_gang(
+    engine: Engine,
+    shapes: tuple[Shape, ...],
+    order: tuple[int, ...],
+    seating: Seating,
+    top: int = 1,
+    search: Search | None = None,
+) -> Steps[Trial]:
+    """The same a step at a time: for an engine that nobody else uses meanwhile."""
     try:
-        trial = furthest = _attempt(engine, shapes, order, seating, (), top)
+        tried = search.tried if search else ()
+        if search:
+            search.spent = search.left = 0
+        closed = closed_units(engine, shapes, order, seating, tried)
+        trial = furthest = yield from _attempt(engine, shapes, order, seating, closed, tried, top)
         while trial.failed_vm is not None and (unit := _too_small(engine, trial)) is not None:
             assert unit not in trial.refused, "no rule of the policy keeps VMs out of a refused unit"
-            trial = _attempt(engine, shapes, order, seating, (*trial.refused, unit), top)
+            tried = (*tried, unit)
+            if search:
+                search.tried, search.spent = tried, search.spent + len(trial.machines)
+            closed = (*trial.refused, unit) if len(tried) > 1 else closed_units(engine, shapes, order, seating, tried)
+            left = _units(engine, seating) - len(closed)
+            if search and search.spent >= search.most:
+                search.left = left
+            if left == 0 or (search and search.left):
+                break
+            trial = yield from _attempt(engine, shapes, order, seating, closed, tried, top)
             furthest = max(furthest, trial, key=lambda t: len(t.machines))
         return trial if trial.failed_vm is None else furthest
     finally:
         engine.desk.close()
+
+
+def closed_units(
+    engine: Engine, shapes: Sequence[Shape], order: Sequence[int], seating: Seating, tried: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Once VMs that must stay together have been tried somewhere in vain: units in which they need not begin.
+
+    Those that were tried, and those that have too little room for all of them, which is counted, not tried.
+    """
+    if not tried:
+        return ()
+    constraints = seating.parts[""].terms.constraints
+    colocate = constraints.colocate
+    wanted = Counter(shapes[i] for i in order if not seating.sets or not seating.sets[i])
+    units = engine.view.machines[colocate]
+    room = roomy(engine, list(wanted.items()), units, constraints.max_per_machine)
+    first = engine.desk.first_unit(colocate)
+    small = np.setdiff1d(np.flatnonzero(~room) + first, tried)
+    return (*small.tolist(), *tried)
+
+
+def _units(engine: Engine, seating: Seating) -> int:
+    """How many there are of what VMs must stay together in."""
+    colocate = seating.parts[""].terms.constraints.colocate
+    return int(engine.view.machines[colocate].max()) + 1
 
 
 def _too_small(engine: Engine, trial: Trial) -> int | None:
@@ -132,8 +208,9 @@ def _attempt(
     order: tuple[int, ...],
     seating: Seating,
     refused: tuple[int, ...],
+    tried: tuple[int, ...],
     top: int,
-) -> Trial:
+) -> Steps[Trial]:
     sets, part = seating.sets, seating.part_of(order[0])
     if seating is FREE:
         engine.desk.close()
@@ -145,7 +222,7 @@ def _attempt(
     hits = updated = 0
     whole = False
     try:
-        for i in order:
+        for at, i in enumerate(order, 1):
             if sets and sets[i] != part.terms.set:
                 part = seating.part_of(i)
                 _open(engine, part, *_counting(seating, order, machines, len(machines)), refused)
@@ -159,13 +236,15 @@ def _attempt(
             if machine < 0:
                 break
             machines.append(machine)
+            if at % STEP == 0:
+                yield
         whole = len(machines) == len(order)
     finally:  # a rule's fault or an interrupt leaves no half tenant either
         if whole:
             engine.view.keep()
         else:
             engine.view.rewind(before)
-    return Trial(order, shapes, seating, tuple(machines), refused, tuple(rungs), hits, updated, top)
+    return Trial(order, shapes, seating, tuple(machines), refused, tried, tuple(rungs), hits, updated, top)
 
 
 def _open(engine: Engine, part: Part, homes: tuple[int, ...], wanted: int, refused: tuple[int, ...]) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from roost.agent.allocator import Allocator, RunningVM
 from roost.agent.decision import Decision
-from roost.agent.gang import Trial
+from roost.agent.gang import Trial, closed_units
 from roost.agent.healing import to_heal
 from roost.agent.operation import HealVMs, Operation, PlaceVMs
 from roost.agent.replica import Replica
@@ -45,12 +45,15 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
     order = record.order or tuple(range(len(request.vms)))
     names = [decided.placed[i].machine for i in order] if decided.placed else record.found
     homes = {name: [index[each] for each in there] for name, there in {"": record.homes, **record.set_homes}.items()}
+    shapes = allocator.shapes_of(request, allocator.arms[0], Purpose[record.purpose.upper()])
+    beside = seated(record.constraints, request.vms, homes)
     trial = Trial(
         order=order,
-        shapes=allocator.shapes_of(request, allocator.arms[0], Purpose[record.purpose.upper()]),
-        seating=seated(record.constraints, request.vms, homes),
+        shapes=shapes,
+        seating=beside,
         machines=tuple(index[name] for name in names),
-        refused=record.refused,
+        refused=closed_units(allocator.engine, shapes, order, beside, record.refused),
+        tried=record.refused,
         rungs=record.rungs,
         hits=record.hits,
         updated=record.updated,

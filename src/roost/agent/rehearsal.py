@@ -1,16 +1,17 @@
 """Trying requests out on a copy of the zone, so that the real one and its caches never notice."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
-from roost.agent.gang import Trial, place_gang
+from roost.agent.gang import Trial, placing_gang
 from roost.agent.order import placing_order
 from roost.agent.seating import Seating
 from roost.engine.compiler import uncompilable
 from roost.engine.ruleset import RuleSet
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape, Shapes
+from roost.engine.steps import Steps
 from roost.engine.view import View
 from roost.model.errors import RoostError
 from roost.model.request import Request
@@ -33,23 +34,30 @@ def try_out(view: View, kernel: ModuleType, rules: RuleSet, shapes: Shapes) -> N
 
 
 class Rehearsal:
-    """A copy of an engine's view that places as the engine would, starting with the same lots."""
+    """A copy of an engine's view, now or as it was, that places as the engine would, starting with the same lots."""
 
-    def __init__(self, engine: Engine, shapes: Shapes) -> None:
+    def __init__(self, engine: Engine, shapes: Shapes, copy: View | None = None) -> None:
+        """`copy`: of the view as it was, for this alone; else it is copied as it is."""
         self.shapes = shapes
-        self.engine = Engine(engine.view.at(engine.view.revision), engine.rules, engine.seed, kernel=engine.kernel)
+        view = copy or engine.view.at(engine.view.revision)
+        self.engine = Engine(view, engine.rules, engine.seed, kernel=engine.kernel)
         self._lots = engine.rng.copy()
+        self._copied = view.links["revision"].copy()  # when each machine had changed last
 
-    def try_out(self, request: Request, tenant: int, beside: Seating, purpose: Purpose) -> Trial:
-        """What would come of a request; nothing stays placed."""
+    def trying_out(self, request: Request, tenant: int, beside: Seating, purpose: Purpose) -> Steps[Trial]:
+        """What would come of a request, a step at a time; nothing stays placed."""
         shapes = tuple(self.shapes.of(vm, tenant, f"request.vms[{i}]", purpose) for i, vm in enumerate(request.vms))
         self.engine.rng[:] = self._lots
         order = placing_order(self.engine.view.zone, shapes, beside.sets)
-        trial = place_gang(self.engine, shapes, order, beside)
+        trial = yield from placing_gang(self.engine, shapes, tuple(order), beside)
         if trial.failed_vm is None:
             for i, machine in zip(trial.order, trial.machines, strict=True):
                 self.engine.view.remove(machine, trial.shapes[i])
         return trial
+
+    def unchanged(self, machines: Sequence[int], view: View) -> list[int]:
+        """Those of some machines that are in the view as they were when it was copied."""
+        return [m for m in machines if view.links["revision"][m] == self._copied[m]]
 
     @contextmanager
     def lifted(self, clusters: Iterable[int]) -> Iterator[None]:

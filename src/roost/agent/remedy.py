@@ -11,7 +11,9 @@ import numpy as np
 
 from roost.agent.gang import Trial
 from roost.agent.rehearsal import Rehearsal
-from roost.engine.explain import Remedy
+from roost.engine.explain import Remedies, Remedy
+from roost.engine.steps import CutShort, Steps
+from roost.engine.view import View
 from roost.model.availability import AvailabilitySet
 from roost.model.request import UNCONSTRAINED, Constraints, Request
 from roost.model.rows import MachineState
@@ -27,36 +29,51 @@ MOST_FREED = 4  # VMs on one machine
 GROUPS_TRIED = 8  # of each number of VMs
 
 
-def remedies(allocator: Allocator, rehearsal: Rehearsal, request: Request, number: int, failed: Trial) -> list[Remedy]:
-    """Changes that were tried out and made the request fit, least first; `number` is the tenant's."""
+def seeking_remedies(
+    allocator: Allocator, rehearsal: Rehearsal, request: Request, number: int, failed: Trial
+) -> Steps[Remedies]:
+    """Changes that are tried out, a step at a time, and make the request fit, least first; `number` is the tenant's."""
     tenant = allocator.tenants.get(request.tenant)
     constraints = tenant.constraints if tenant else (request.constraints or UNCONSTRAINED)
-
-    def fits(wanted: Request, under: Constraints) -> bool:
-        beside = failed.seating.under(under)
-        return rehearsal.try_out(wanted, number, beside, failed.purpose).failed_vm is None
-
-    found = [Remedy("constraint", text) for text, rest in _less(constraints, failed) if fits(request, rest)]
-    for pin in ("generation", "cluster", "datacenter"):
-        if not any(getattr(vm, pin) for vm in request.vms):
-            continue
-        anywhere = tuple(msgspec.structs.replace(vm, **{pin: ""}) for vm in request.vms)
-        if fits(msgspec.structs.replace(request, vms=anywhere), constraints):
-            pinned = sorted({getattr(vm, pin) for vm in request.vms} - {""})
-            found.append(Remedy("pin", f"take any {pin}, not only {', '.join(pinned)}"))
-    for cluster, remedy in _thresholds_to_lift(allocator, failed.purpose):
-        with rehearsal.lifted((cluster,)):
-            if fits(request, constraints):
+    found: list[Remedy] = []
+    try:
+        for text, rest in _less(constraints, failed):
+            if (yield from _fits(rehearsal, request, number, failed, rest)):
+                found.append(Remedy("constraint", text))
+        for remedy, anywhere in _unpinned(request):
+            if (yield from _fits(rehearsal, anywhere, number, failed, constraints)):
                 found.append(remedy)
-                break
-    for machine, vms in _groups_to_free(allocator, request.tenant, failed):
-        with rehearsal.without((machine, vm.shape) for vm in vms):
-            if fits(request, constraints):
-                name = allocator.zone.machine_names[machine]
-                listed = ", ".join(f"{vm.name} ({vm.vm.type})" for vm in vms)
-                found.append(Remedy("free", f"free {listed} on {name}", tuple(vm.name for vm in vms), name))
-                break
-    return found
+        for cluster, remedy in _thresholds_to_lift(rehearsal.engine.view, failed.purpose):
+            with rehearsal.lifted((cluster,)):
+                if (yield from _fits(rehearsal, request, number, failed, constraints)):
+                    found.append(remedy)
+                    break
+        for machine, vms in _groups_to_free(allocator, rehearsal, request.tenant, failed):
+            with rehearsal.without((machine, vm.shape) for vm in vms):
+                if (yield from _fits(rehearsal, request, number, failed, constraints)):
+                    name = allocator.zone.machine_names[machine]
+                    listed = ", ".join(f"{vm.name} ({vm.vm.type})" for vm in vms)
+                    found.append(Remedy("free", f"free {listed} on {name}", tuple(vm.name for vm in vms), name))
+                    break
+    except CutShort:
+        return Remedies(tuple(found), cut_short=True)
+    return Remedies(tuple(found))
+
+
+def _fits(rehearsal: Rehearsal, wanted: Request, number: int, failed: Trial, under: Constraints) -> Steps[bool]:
+    beside = failed.seating.under(under)
+    trial = yield from rehearsal.trying_out(wanted, number, beside, failed.purpose)
+    yield
+    return trial.failed_vm is None
+
+
+def _unpinned(request: Request) -> Iterator[tuple[Remedy, Request]]:
+    """The request without each of the pins that its VMs have."""
+    for pin in ("generation", "cluster", "datacenter"):
+        if pinned := sorted({getattr(vm, pin) for vm in request.vms} - {""}):
+            anywhere = tuple(msgspec.structs.replace(vm, **{pin: ""}) for vm in request.vms)
+            text = f"take any {pin}, not only {', '.join(pinned)}"
+            yield Remedy("pin", text), msgspec.structs.replace(request, vms=anywhere)
 
 
 def _less(constraints: Constraints, failed: Trial) -> Iterator[tuple[str, Constraints]]:
@@ -83,9 +100,9 @@ def _with_set(constraints: Constraints, name: str, wanted: AvailabilitySet) -> C
     return msgspec.structs.replace(constraints, sets={**constraints.sets, name: wanted})
 
 
-def _thresholds_to_lift(allocator: Allocator, purpose: Purpose) -> Iterator[tuple[int, Remedy]]:
+def _thresholds_to_lift(view: View, purpose: Purpose) -> Iterator[tuple[int, Remedy]]:
     """Clusters that keep their empty machines from such a request, those that have most of them first."""
-    rows, names = allocator.view.clusters, allocator.zone.cluster_names
+    rows, names = view.clusters, view.zone.cluster_names
     least, empty = rows["thresholds"][:, purpose], rows["empty"][:, 0]
     reached = np.flatnonzero((least > 0) & (empty <= least))
     for c in reached[np.argsort(-empty[reached], kind="stable")][:CLUSTERS_TRIED].tolist():
@@ -93,11 +110,13 @@ def _thresholds_to_lift(allocator: Allocator, purpose: Purpose) -> Iterator[tupl
         yield c, Remedy("threshold", f"lower the threshold of cluster {names[c]}, which {have}")
 
 
-def _groups_to_free(allocator: Allocator, tenant: str, failed: Trial) -> Iterator[tuple[int, tuple[RunningVM, ...]]]:
+def _groups_to_free(
+    allocator: Allocator, rehearsal: Rehearsal, tenant: str, failed: Trial
+) -> Iterator[tuple[int, tuple[RunningVM, ...]]]:
     """Other tenants' VMs on one machine whose release would make room for the VM that failed: fewest, then smallest."""
     assert failed.failed_vm is not None
     vm = failed.shapes[failed.failed_vm].row[0]
-    machines = allocator.view.machines
+    machines = rehearsal.engine.view.machines
     generation = machines["generation"]
     demand = vm["demand"][generation].astype(np.int64)
     rules = allocator.arm_of(tenant).policy.rules
@@ -107,7 +126,7 @@ def _groups_to_free(allocator: Allocator, tenant: str, failed: Trial) -> Iterato
     rows = np.flatnonzero(possible & (machines["state"] == MachineState.READY) & (machines["vms"] > 0))
     share = (missing[rows] / np.maximum(1, machines["capacity"][rows])).max(axis=1)
     nearest = rows[np.argsort(share, kind="stable")][:MACHINES_TRIED]
-    running = allocator.running_on(int(m) for m in nearest)
+    running = allocator.running_on(rehearsal.unchanged(nearest.tolist(), allocator.view))
     held: dict[int, list[tuple[list[int], RunningVM]]] = {}
     for machine, vms in running.items():
         short = missing[machine] > 0

@@ -16,6 +16,7 @@ import numpy as np
 from roost.agent import foresight as foresight_
 from roost.agent.allocator import Allocator, RunningVM, Tenant
 from roost.agent.decision import Decision
+from roost.agent.gang import Search
 from roost.agent.thresholds import read_entry
 from roost.engine.recheck import rows_of
 from roost.engine.ruleset import PolicySplit, RulePolicy
@@ -79,13 +80,10 @@ class Replica:
                 self._keep_empty(cluster, value)
         for name, tenant in ledger.tenants.items():
             allocator.tenants[name] = Tenant(tenant.constraints, stamp=tenant.stamp)
-        books, tenants, index, shape = allocator.vms, allocator.tenants, zone.machine_index, allocator.running_shape
+        index, shape = zone.machine_index, allocator.running_shape
         for name, vm in ledger.vms.items():
             running = RunningVM(name, vm.spec, vm.tenant, index[vm.machine], shape(vm.spec, vm.tenant), vm.since)
-            if vm.spec.priority:
-                allocator.enter(running)
-            else:  # as most are
-                books[name] = tenants[vm.tenant].vms[name] = running
+            allocator.enter(running)
         # By machine row: the version that the feed brought last, and the one learnt from a conflict.
         self.fed = np.array([row.version for row in rows], np.int64)
         self.adopted: dict[int, int] = {}
@@ -123,11 +121,12 @@ class Replica:
         at: float = 0.0,
         purpose: Purpose | None = None,
         leaving: Sequence[RunningVM] = (),
+        search: Search | None = None,
     ) -> Decision:
         """Place a request here and now, ahead of the feed; MustWait is raised if what would have to go is unclear."""
         books, known = self.allocator.vms, self.allocator.tenants.get(request.tenant)
         created = known.created if known else 0
-        decision = self.allocator.decide(request, top, at, self.unclear, leaving, purpose)
+        decision = self.allocator.decide(request, top, at, self.unclear, leaving, purpose, search)
         if decision.ok:
             vms = tuple([books[placement.vm] for placement in decision.placements])
             ahead = Ahead(request.tenant, decision.constraints, vms, decision.victims, tuple(leaving), created)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import cast
 
 import msgspec
 
 from roost.agent.operation import Answer
 from roost.engine.explain import FAILURES, Failure
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
-from roost.wire import Problem, ReasonView, RemedyView
+from roost.wire import ExplanationView, Problem, ReasonView, RemedyView
 
 TYPE = "urn:roost:problem:"
 MEDIA_TYPE = "application/problem+json"
@@ -76,9 +77,10 @@ class Refused(Exception):
         decision: str = "",
         reasons: Sequence[ReasonView] = (),
         remedies: Sequence[RemedyView] = (),
+        cut_short: bool = False,
     ) -> None:
         self.code, self.detail, self.field, self.decision = code, detail, field, decision
-        self.reasons, self.remedies = reasons, remedies
+        self.reasons, self.remedies, self.cut_short = reasons, remedies, cut_short
         super().__init__(f"{code}: {detail}")
 
     @property
@@ -102,6 +104,7 @@ class Refused(Exception):
             decision=self.decision,
             reasons=self.reasons,
             remedies=self.remedies,
+            cut_short=self.cut_short,
         )
 
     def headers(self) -> dict[str, str]:
@@ -124,22 +127,29 @@ def of_error(error: RoostError) -> Refused:
     return Refused("roost.internal", str(error))
 
 
-def of_answer(
-    answer: Answer,
-    failure: Failure | None = None,
-    reasons: Sequence[ReasonView] = (),
-    remedies: Sequence[RemedyView] = (),
-) -> Refused:
-    """The refusal that an answer amounts to; `failure` says which way of not fitting it was, if it was declined."""
+def of_answer(answer: Answer, explained: ExplanationView | None = None) -> Refused:
+    """The refusal that an answer amounts to; `explained`: why, if it was declined and somebody has looked."""
     if answer.status == "declined":
-        kind = failure or "no_capacity"
-        said = f"{answer.detail}: {FAILURES[kind]}"
-        return Refused(DECLINED[kind], said, decision=answer.key, reasons=reasons, remedies=remedies)
+        return _declined(answer, explained)
     if answer.status == "conflicts":
         return Refused("roost.retries_exhausted", answer.detail, decision=answer.key)
     if answer.status == "unavailable":
         return Refused("roost.store_unavailable", answer.detail)
     return Refused(_code_of(answer.code, answer.where), answer.detail, field=answer.where)
+
+
+def _declined(answer: Answer, explained: ExplanationView | None) -> Refused:
+    if explained is None:
+        return Refused("roost.no_capacity", f"{answer.detail}; its decision can be explained", decision=answer.key)
+    kind = cast(Failure, explained.failure or "no_capacity")
+    return Refused(
+        DECLINED[kind],
+        f"{answer.detail}: {FAILURES[kind]}",
+        decision=answer.key,
+        reasons=explained.reasons,
+        remedies=explained.remedies,
+        cut_short=explained.cut_short,
+    )
 
 
 def _code_of(code: str, where: str) -> str:

@@ -15,7 +15,7 @@ import contextlib
 import os
 import random
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -26,13 +26,15 @@ import structlog
 from roost.agent.agent import Agent, AgentSettings, Loaded, Ticket
 from roost.agent.allocator import Allocator
 from roost.agent.contrast import Shadow
-from roost.agent.healing import Healer
+from roost.agent.decision import Decision
+from roost.agent.healing import Healer, Lost
 from roost.agent.heartbeats import Heartbeats
 from roost.agent.operation import HealVMs, Operation, PlaceVMs, ReleaseVMs, SetEntry
 from roost.agent.past import recall
 from roost.agent.requeue import Requeue
 from roost.agent.warm_up import warm_up
 from roost.api.changes import ChangeLog
+from roost.api.errands import Errands
 from roost.api.metrics import Metrics
 from roost.api.outlook import Outlook
 from roost.api.policies import KINDS, PolicyBook
@@ -40,10 +42,11 @@ from roost.api.problems import Refused
 from roost.api.tokens import KIND as TOKEN
 from roost.api.tokens import TokenBook
 from roost.engine.capacity import Room, room_for
-from roost.engine.explain import Explanation
+from roost.engine.explain import Explanation, WhyNot
 from roost.engine.ruleset import PolicySplit
+from roost.engine.steps import CutShort, Steps
 from roost.model.errors import RoostError, StoreUnavailable
-from roost.model.request import UNCONSTRAINED, VM
+from roost.model.request import VM, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.settings import Settings
@@ -61,6 +64,8 @@ PROBE_SECONDS = 0.5  # between attempts to reach a store that is away
 COMPILES_WAITING = 8  # policies that may wait to be compiled
 SLOW_WAITING = 8  # snapshots and explanations of past decisions that may wait for their turn
 SLOW_SECONDS = 120.0  # that these may take; clients wait as long
+EXPLAIN_SECONDS = 2.0  # of computing that an explanation may take
+REFUSAL_SECONDS = 0.25  # the same for one that comes with a refusal
 EXPLAINED_SECONDS = 1.0  # how long the reasons of a refusal are good for another one of the same kind
 CAPACITY_SECONDS = 1.0  # how old counts may be
 
@@ -99,7 +104,8 @@ class Service:
         self._compiles = 0  # that wait
         self._slow = ThreadPoolExecutor(1, "roost-slow")  # one at a time: each holds a copy of the zone
         self._slow_waiting, self._rehearsing = 0, asyncio.Lock()
-        self._explained: dict[Any, tuple[float, Explanation]] = {}
+        self.errands = Errands(lambda: self.queued_requests > 0)
+        self._explaining: dict[Any, asyncio.Future[Explanation]] = {}  # by kind of refusal
         self._rooms: dict[tuple[str, str], tuple[float, int, Room, Allocator]] = {}
 
     # ------------------------------------------------------------------------------------------------ life
@@ -246,9 +252,17 @@ class Service:
         answer, healer = ticket.answer, self.healer
         if answer is None or answer.status != "declined" or healer is None or len(operation.vms) > 1:
             return
-        lost, found = healer.waiting.get(operation.vms[0]), self.explain_refusal(ticket)
-        if lost and found:
+        if lost := healer.waiting.get(operation.vms[0]):
+            self._keep(asyncio.create_task(self._tell_why(lost, ticket)))
+
+    async def _tell_why(self, lost: Lost, ticket: Ticket) -> None:
+        if found := await self.explain_refusal(ticket, remedied=False):
             lost.why = found.summary
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        """A task that nobody waits for."""
+        self._tasks = [each for each in self._tasks if not each.done()]
+        self._tasks.append(task)
 
     async def rehearse(self, operation: Operation, by: str = "") -> Ticket:
         """What would come of it; nothing is done."""
@@ -411,8 +425,7 @@ class Service:
         if not self.down and self.ready:
             self.down = why
             log.error("the store went away", detail=why)
-            self._tasks.append(asyncio.create_task(self._probe()))
-        self._tasks = [task for task in self._tasks if not task.done()]
+            self._keep(asyncio.create_task(self._probe()))
 
     async def _probe(self) -> None:
         while self.down:
@@ -496,26 +509,39 @@ class Service:
 
     # ------------------------------------------------------------------------------------------ explaining
 
-    def explain_refusal(self, ticket: Ticket) -> Explanation | None:
-        """Why a request found no room. Of tenants without constraints, one of the same kind answers for a second."""
+    async def explain(self, request: Request, vm: int | None) -> Explanation:
+        """Why a request would be placed as it would be now, or not at all."""
+        return await self._explained_in_time(partial(self.agent.explaining, request, vm), EXPLAIN_SECONDS)
+
+    async def why_not(self, request: Request, machine: str, vm: int | None) -> WhyNot:
+        """Why a machine would not get a VM of a request now."""
+        tell = partial(self.agent.allocator.telling_why_not, request, machine, vm)
+        return await self._explained_in_time(tell, EXPLAIN_SECONDS)
+
+    async def _explained_in_time(self, begin: Callable[[], Steps[T]], seconds: float) -> T:
+        try:
+            return await self.errands.run(begin, seconds)
+        except CutShort:
+            raise Refused("roost.timeout", f"it takes more than {seconds:g} s to explain; ask for fewer VMs") from None
+
+    async def explain_refusal(self, ticket: Ticket, *, remedied: bool = True) -> Explanation | None:
+        """Why a request found no room, if there is time to look. One of the same kind answers for a second.
+
+        Not `remedied`: nobody wants to know what would make it fit.
+        """
         decision = ticket.decision
         if decision is None:
             return None
-        trial = decision.trial
-        assert trial.failed_vm is not None
-        shape, plain = trial.shapes[trial.failed_vm], decision.constraints == UNCONSTRAINED
-        kind = (shape.machine_key, shape.cluster_key, id(decision.engine))
-        now = self._loop.time()
-        if plain and (known := self._explained.get(kind)) and known[0] > now:
-            return known[1]
+        kind = (*_kind(decision), remedied)
+        if kind not in self._explaining:
+            begin = partial(decision.explaining, remedied=remedied)
+            asked = asyncio.ensure_future(self.errands.run(begin, REFUSAL_SECONDS))
+            self._explaining[kind] = asked
+            self._loop.call_later(EXPLAINED_SECONDS, self._explaining.pop, kind, None)
         try:
-            found = decision.explanation
-        except RoostError:  # the zone has moved on too far
+            return await asyncio.shield(self._explaining[kind])
+        except (Refused, RoostError, CutShort):  # nobody has time, or the zone has moved on too far
             return None
-        if plain:
-            self._explained = {k: v for k, v in self._explained.items() if v[0] > now}
-            self._explained[kind] = (now + EXPLAINED_SECONDS, found)
-        return found
 
     async def past(self, key: str, look: Callable[[Any], T]) -> T:
         """Look at a past decision as it was made."""
@@ -535,6 +561,15 @@ class Service:
                 self._rooms.clear()
             self._rooms[vm_type, priority] = known
         return known[1], known[2]
+
+
+def _kind(decision: Decision) -> tuple[Any, ...]:
+    """What refusals have in common that have the same reasons: of a tenant that has VMs none but itself."""
+    trial = decision.trial
+    known = any(part.homes for part in trial.seating.parts.values())
+    shapes = tuple([(shape.machine_key, shape.cluster_key, run) for shape, run in Counter(trial.shapes).items()])
+    tenant = decision.request.tenant if known else ""
+    return id(decision.engine), tenant, decision.constraints, trial.seating.sets, shapes, trial.failed_vm
 
 
 def _compiled(zone: Zone, text_or_policy: str | Policy, looking: bool) -> Policy:

@@ -1,7 +1,8 @@
-"""How many more VMs of a shape fit, if nothing else came."""
+"""How many more VMs of a shape fit, if nothing else came: in the zone, or in one of its parts for all of a gang."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,9 +34,7 @@ def room_for(engine: Engine, shape: Shape) -> Room:
     view = engine.view
     valid = engine.judge(view, shape, TenantDesk(view)).verdicts < 0
     rows = view.machines[valid]
-    demand = shape.row["demand"][0][rows["generation"]].astype(np.int64)
-    free = rows["free"][:, engine.rules.view_of(shape.traits["priority"])].astype(np.int64)
-    fit = np.where(demand > 0, free // np.maximum(demand, 1), np.iinfo(np.int64).max).min(axis=1)
+    fit = amounts_fit(engine, shape, rows)
     empty = (rows["free"] == rows["capacity"][:, None, :]).all(axis=2)
     found = {}
     for c in np.unique(rows["cluster"]).tolist():
@@ -43,6 +42,52 @@ def room_for(engine: Engine, shape: Shape) -> Room:
         if admitted := _admitted(engine, shape, c, fit[here], empty[here]):
             found[c] = admitted
     return Room(found, int(valid.sum()))
+
+
+def amounts_fit(engine: Engine, shape: Shape, rows: NDArray[np.void]) -> NDArray[np.int64]:
+    """How many of a shape the free amounts of each of some machines allow."""
+    demand = shape.row["demand"][0][rows["generation"]].astype(np.int64)
+    free = rows["free"][:, engine.rules.view_of(shape.traits["priority"])].astype(np.int64)
+    fit: NDArray[np.int64] = np.where(demand > 0, free // np.maximum(demand, 1), np.iinfo(np.int32).max).min(axis=1)
+    return np.maximum(fit, 0)
+
+
+def roomy(
+    engine: Engine, wanted: Sequence[tuple[Shape, int]], units: NDArray[np.integer], most_per_machine: int = 0
+) -> NDArray[np.bool_]:
+    """Which units may have room for all of these together, so many of each shape. `units`: of each machine, by row.
+
+    None that has room is left out; one that is not left out may turn out to be too small all the same. A scan of the
+    zone for each shape, whatever the number of VMs and units.
+    """
+    rows, count = engine.view.machines, int(units.max()) + 1
+    bands = {engine.rules.view_of(shape.traits["priority"]) for shape, _ in wanted}
+    alike = len(bands) == 1  # else what one does to a machine may be what another is waiting for
+    enough, anywhere = np.ones(count, np.bool_), np.zeros(len(rows), np.bool_)
+    needed = np.zeros(rows["capacity"].shape[1], np.int64)
+    for shape, number in wanted:
+        fit = amounts_fit(engine, shape, rows)
+        if most_per_machine:
+            fit = np.minimum(fit, most_per_machine)
+        fit[~shape.row["supported"][0][rows["generation"]].astype(np.bool_)] = 0
+        if alike:
+            fit[engine.judge(engine.view, shape, TenantDesk(engine.view)).verdicts >= 0] = 0
+        anywhere |= fit > 0
+        enough &= np.bincount(units, fit, count) >= number
+        needed += number * _least(shape)
+    if len(wanted) > 1:
+        free = rows["free"][:, min(bands)]  # as the highest of them sees it
+        for r, amount in enumerate(needed.tolist()):
+            enough &= np.bincount(units[anywhere], free[anywhere, r], count) >= amount
+    return enough
+
+
+def _least(shape: Shape) -> NDArray[np.int64]:
+    """What a VM takes at the least, whatever the hardware, by resource."""
+    supported = shape.row["supported"][0].astype(np.bool_)
+    demand = shape.row["demand"][0].astype(np.int64)
+    least: NDArray[np.int64] = demand[supported].min(axis=0) if supported.any() else demand.max(axis=0)
+    return least
 
 
 def _admitted(engine: Engine, shape: Shape, cluster: int, fit: NDArray[np.int64], empty: NDArray[np.bool_]) -> int:

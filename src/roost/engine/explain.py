@@ -12,6 +12,7 @@ import numpy as np
 from roost.engine.funnel import Stage, chosen_clusters, cluster_stages, deciding, machine_stages, scores
 from roost.engine.selection import Engine, Judgement
 from roost.engine.shape import Shape
+from roost.engine.steps import Steps
 from roost.engine.tenant import TenantDesk
 from roost.engine.view import View
 from roost.model.request import Constraints, Request
@@ -84,6 +85,14 @@ class Remedy:
         return self.text
 
 
+@dataclass(frozen=True, slots=True)
+class Remedies:
+    """What was found that makes a refused request fit, least first."""
+
+    found: tuple[Remedy, ...] = ()
+    cut_short: bool = False  # there was no time to try all
+
+
 @dataclass(frozen=True)
 class Explanation:
     """Everything about one choice."""
@@ -103,12 +112,13 @@ class Explanation:
     unnamed: int = 0  # and others, whose names are none of the reader's business
     failure: Failure | None = None
     remedies: tuple[Remedy, ...] = ()  # changes that would make it fit, least first
+    cut_short: bool = False  # there may be more of these: there was no time to try all
     of_set: str = ""  # the VM's availability set
     waived: tuple[str, ...] = ()  # what it was not held to, as no machine would have done
 
-    def with_remedies(self, remedies: Sequence[Remedy]) -> Explanation:
+    def with_remedies(self, remedies: Remedies) -> Explanation:
         """The same, with what would make it fit."""
-        return replace(self, remedies=tuple(remedies))
+        return replace(self, remedies=remedies.found, cut_short=remedies.cut_short)
 
     def with_victims(self, victims: Sequence[str], unnamed: int = 0) -> Explanation:
         """The same, with what gives way."""
@@ -135,6 +145,8 @@ class Explanation:
         if self.waived:
             lines.append(f"  best effort: no machine would have done with {', '.join(self.waived)}")
         lines += [f"  it would fit if you {remedy}" for remedy in self.remedies]
+        if self.cut_short:
+            lines.append("  (the search for what would make it fit was cut short)")
         if count := len(self.victims) + self.unnamed:
             others = [f"{self.unnamed:,} VM{'s'[: self.unnamed > 1]} of others"] if self.unnamed else []
             lines.append(f"  {', '.join([*self.victims, *others])} {'gives' if count == 1 else 'give'} way to it")
@@ -185,10 +197,15 @@ class WhyNot:
         return f"{self.machine}: {self.reason}"
 
 
-def explain(engine: Engine, view: View, subject: Subject) -> Explanation:
-    """Explain one VM's choice on a view of the moment just before it; the view itself is left alone."""
+def explaining(engine: Engine, view: View, subject: Subject) -> Steps[Explanation]:
+    """Explain one VM's choice on a view of the moment just before it, a step at a time; the view is left alone.
+
+    A view that others change meanwhile may be given: it is copied first of all.
+    """
     scratch, desk = _stage(view, subject)
+    yield
     judged = engine.judge(scratch, subject.shape, desk)
+    yield
     chosen = chosen_clusters(engine, scratch, subject.shape, judged)
     valid = int((judged.verdicts < 0).sum())
     rules, names = engine.rules, view.zone.machine_names
@@ -206,6 +223,8 @@ def explain(engine: Engine, view: View, subject: Subject) -> Explanation:
             decided_by = rules.preferences[rule].rule.name if rule is not None else None
         equal = [m for m in order[: CANDIDATES + 1].tolist() if m != first]
         listed = [first, *(worse[: CANDIDATES - 1].tolist() or equal)][:CANDIDATES]
+    yield
+    failure = (yield from _failing(engine, scratch, subject, desk)) if subject.chosen is None else None
     return Explanation(
         tenant=subject.request.tenant,
         vm=subject.vm,
@@ -218,7 +237,7 @@ def explain(engine: Engine, view: View, subject: Subject) -> Explanation:
         candidates=tuple(_candidate(engine, scratch, subject.shape, m) for m in listed),
         tied=tied,
         decided_by=decided_by,
-        failure=_failure(engine, scratch, subject, desk) if subject.chosen is None else None,
+        failure=failure,
         of_set=subject.of_set,
         waived=tuple(subject.waived),
     )
@@ -294,15 +313,17 @@ def _text(engine: Engine, view: View, verdict: int, detail: int, of_set: str) ->
     return everything[verdict].reason(view.zone, detail, of_set)
 
 
-def _failure(engine: Engine, view: View, subject: Subject, desk: TenantDesk) -> Failure:
+def _failing(engine: Engine, view: View, subject: Subject, desk: TenantDesk) -> Steps[Failure]:
     """Which of the five ways of not fitting this is."""
     rules, roomy = engine.rules, view.at(view.revision)
     roomy.clusters["thresholds"] = 0
+    yield
     verdicts = engine.judge(roomy, subject.shape, desk).verdicts
     if (verdicts < 0).any():
         return "threshold"
     if (verdicts >= len(rules.cluster_validators) + len(rules.validators)).any():
         return "tenant_constraint"
+    yield
     empty = View(view.zone, view.kernel, history=0)
     empty.machines["health"], empty.clusters["thresholds"] = 100, 0
     for machine in np.flatnonzero(empty.machines["state"] != MachineState.READY).tolist():
@@ -310,6 +331,7 @@ def _failure(engine: Engine, view: View, subject: Subject, desk: TenantDesk) -> 
     nobody = TenantDesk(empty)
     if (engine.judge(empty, subject.shape, nobody).verdicts >= 0).all():
         return "mistake"
+    yield
     # Where it could run if only there were room: is there room in sum?
     roomy.machines["free"] = roomy.machines["capacity"][:, None, :]
     open_to_it = engine.judge(roomy, subject.shape, nobody).verdicts < 0

@@ -51,14 +51,12 @@ class TenantDesk:
 
     def unit_of(self, machine: int, colocate: str) -> int:
         """The unit of a co-location that holds a machine, by its place among the counts."""
-        view, level = self.view, COLOCATE[colocate]
-        row, racks_at = view.machines[machine], len(view.machines)
-        clusters_at = racks_at + len(view.racks)
-        return {
-            COLOCATE["rack"]: racks_at + int(row["rack"]),
-            COLOCATE["cluster"]: clusters_at + int(row["cluster"]),
-            COLOCATE["datacenter"]: clusters_at + len(view.clusters) + int(row["datacenter"]),
-        }[level]
+        return self.first_unit(colocate) + int(self.view.machines[machine][colocate])
+
+    def first_unit(self, colocate: str) -> int:
+        """Where the units of a co-location begin among the counts."""
+        machines, racks, clusters = len(self.view.machines), len(self.view.racks), len(self.view.clusters)
+        return {"rack": machines, "cluster": machines + racks, "datacenter": machines + racks + clusters}[colocate]
 
     def refuse(self, units: Sequence[int]) -> None:
         """Rule out units (see `unit_of`) for the tenant's first VM: a count below zero says "tried, too small"."""

@@ -32,15 +32,19 @@ class View:
     """Rows that change, with a revision that only grows."""
 
     def __init__(self, zone: Zone, kernel: ModuleType, history: int = 65_536) -> None:
+        links = zeros((len(zone.machines),), LINK_TYPE)
+        links["older"] = links["newer"] = -1
+        links["rack"] = zone.machines["rack"]
+        journal = np.zeros(1 + 2 * len(zone.clusters), np.int64)
+        journal[1 : 1 + len(zone.clusters)] = -1
+        rows = (copy_of(zone.machines), copy_of(zone.racks), copy_of(zone.clusters), links, journal)
+        self._begin(zone, kernel, rows, history)
+
+    def _begin(self, zone: Zone, kernel: ModuleType, rows: tuple[Any, ...], history: int) -> None:
         self.zone, self.kernel = zone, kernel
-        self.machines, self.racks, self.clusters = map(copy_of, (zone.machines, zone.racks, zone.clusters))
-        self.links = zeros((len(self.machines),), LINK_TYPE)
-        self.links["older"] = self.links["newer"] = -1
-        self.links["rack"] = self.machines["rack"]
-        self.journal = np.zeros(1 + 2 * len(self.clusters), np.int64)
-        self.journal[1 : 1 + len(self.clusters)] = -1
         # All that changes, as the kernel takes it.
-        self.rows: tuple[Any, ...] = (self.machines, self.racks, self.clusters, self.links, self.journal)
+        self.rows = rows
+        self.machines, self.racks, self.clusters, self.links, self.journal = rows
         # For each recent change, the revision before it and the change that undoes it; the oldest are forgotten,
         # but none while an attempt is open that may have to be undone.
         self._history: deque[tuple[int, Change]] = deque()
@@ -159,15 +163,10 @@ class View:
         """Whether the state at a revision can still be rebuilt."""
         return self._reach <= revision <= self.revision
 
-    def unchanged_since(self, revision: int) -> bool:
-        """Whether all is as it was then."""
-        return revision <= self.revision and (not self._history or self._history[-1][0] < revision)
-
     def at(self, revision: int) -> View:
         """A copy of the zone as it was at a recent revision; it keeps no history of its own."""
-        past = View(self.zone, self.kernel, history=0)
-        for mine, theirs in zip(past.rows, self.rows, strict=True):
-            mine[:] = theirs
+        past = View.__new__(View)
+        past._begin(self.zone, self.kernel, tuple([copy_of(rows) for rows in self.rows]), 0)
         for before, undo in reversed(self._history):
             if before < revision:
                 break

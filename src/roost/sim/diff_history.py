@@ -17,7 +17,7 @@ import msgspec
 from roost.agent.allocator import Allocator, Arm, RunningVM, Usage
 from roost.agent.contrast import Contrast
 from roost.agent.decision import Decision
-from roost.agent.gang import Trial
+from roost.agent.gang import Trial, closed_units
 from roost.agent.replica import Replica
 from roost.agent.seating import seating
 from roost.model.change import Entry
@@ -156,12 +156,15 @@ class _Recorded:
         arm = self._arm(record)
         request = Request(entry.tenant, [each.spec for each in entry.placed], entry.constraints)
         order = record.order or tuple(range(len(request.vms)))
+        shapes = allocator.shapes_of(request, arm, Purpose[record.purpose.upper()])
+        beside = seating(entry.constraints, request.vms, self._running(entry.tenant))
         trial = Trial(
             order=order,
-            shapes=allocator.shapes_of(request, arm, Purpose[record.purpose.upper()]),
-            seating=seating(entry.constraints, request.vms, self._running(entry.tenant)),
+            shapes=shapes,
+            seating=beside,
             machines=tuple(index[entry.placed[i].machine] for i in order),
-            refused=record.refused,
+            refused=closed_units(arm.engine, shapes, order, beside, record.refused),
+            tried=record.refused,
             rungs=record.rungs,
         )
         placements = tuple(Placement(each.vm, each.spec.type, each.machine) for each in entry.placed)

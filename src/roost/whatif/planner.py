@@ -259,7 +259,7 @@ class _Planner:
         return True
 
     def _book(self, old: RunningVM, new: RunningVM) -> None:
-        self.allocator.vms[old.name] = self.allocator.tenants[old.tenant].vms[old.name] = new
+        self.allocator.rehouse(old, new)
 
     # --------------------------------------------------------------------------------------------- making room
 

@@ -18,7 +18,7 @@ from roost.agent.operation import Answer, Evicted, SetEntry
 from roost.api.gate import Asking
 from roost.api.problems import KINDS, Refused, of_answer
 from roost.api.service import Service, new_key
-from roost.engine.explain import Explanation
+from roost.engine.explain import Explanation, Remedies
 from roost.model.request import VM
 from roost.store.contract import Decided
 from roost.wire import (
@@ -187,9 +187,12 @@ def vms_of(tenant: str, wishes: Sequence[VMWish], service: Service) -> tuple[VM,
     return tuple(found)
 
 
-def placed(asking: Asking, tenant: str, ticket: Ticket, *, dry_run: bool = False) -> Placed:
-    """What a request to place got; raises if it got nothing."""
-    answer = concluded(asking, ticket)
+async def placed(asking: Asking, tenant: str, ticket: Ticket, *, dry_run: bool = False) -> Placed:
+    """What a request to place got; raises if it got nothing, and tells why."""
+    explained = None
+    if ticket.answer and ticket.answer.status == "declined":
+        explained = await asking.service.explain_refusal(ticket)
+    answer = concluded(asking, ticket, explained)
     return Placed(
         tenant=tenant,
         generation=answer.generation,
@@ -229,32 +232,19 @@ async def enter(
     return done(asking, ticket, dry_run=dry_run)
 
 
-def concluded(asking: Asking, ticket: Ticket) -> Answer:
-    """The answer, if it is done; else the refusal is raised."""
+def concluded(asking: Asking, ticket: Ticket, explained: Explanation | None = None) -> Answer:
+    """The answer, if it is done; else the refusal is raised. `explained`: why it was declined, if that is known."""
     answer = ticket.answer
     assert answer is not None
     asking.decision = "" if ticket.dry else answer.key  # of what was only tried out nothing is kept
-    if answer.status != "done":
-        raise refusal(asking, ticket)
-    return answer
-
-
-def refusal(asking: Asking, ticket: Ticket) -> Refused:
-    """Why something was not done."""
-    answer = ticket.answer
-    assert answer is not None
-    if answer.status != "declined":
-        refused = of_answer(answer)
-        if asking.principal.namespace and refused.code == "roost.not_found":
-            refused.detail = f"there is no such {refused.field}"  # the names next to it may be those of others
-        return refused
-    found = asking.service.explain_refusal(ticket)
-    if found is None:
-        return of_answer(answer)
-    seen = explanation_view(found, asking)
-    refused = of_answer(answer, found.failure, seen.reasons, seen.remedies)
-    refused.decision = asking.decision
-    return refused
+    if answer.status == "done":
+        return answer
+    refused = of_answer(answer, explanation_view(explained, asking) if explained else None)
+    if answer.status == "declined":
+        refused.decision = asking.decision
+    elif asking.principal.namespace and refused.code == "roost.not_found":
+        refused.detail = f"there is no such {refused.field}"  # the names next to it may be those of others
+    raise refused
 
 
 def explanation_view(found: Explanation, asking: Asking) -> ExplanationView:
@@ -266,7 +256,8 @@ def explanation_view(found: Explanation, asking: Asking) -> ExplanationView:
         if not principal.namespace or all(principal.owns(vm.partition("/")[0]) for vm in r.vms)
     ]
     victims = [vm for vm in found.victims if principal.owns(vm.partition("/")[0])]
-    shown = found.with_remedies([r for r in found.remedies if r.text in {each.text for each in remedies}])
+    seen = tuple([r for r in found.remedies if r.text in {each.text for each in remedies}])
+    shown = found.with_remedies(Remedies(seen, found.cut_short))
     shown = shown.with_victims(victims, len(found.victims) - len(victims))
     return ExplanationView(
         summary=found.summary,
@@ -291,6 +282,7 @@ def explanation_view(found: Explanation, asking: Asking) -> ExplanationView:
         decided_by=found.decided_by,
         failure=found.failure,
         remedies=remedies,
+        cut_short=found.cut_short,
         evictions=len(found.victims),
         victims=victims,
         set=found.of_set,

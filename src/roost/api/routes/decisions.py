@@ -93,7 +93,7 @@ async def explain(data: JSONBody[Question], scope: Scope) -> ExplanationView:
     """Why a request would be placed as it would be now, or not at all, and what would make it fit."""
     asking = asking_of(scope)
     request = _request(asking, data)
-    return explanation_view(asking.service.agent.explain(request, data.vm), asking)
+    return explanation_view(await asking.service.explain(request, data.vm), asking)
 
 
 @post(
@@ -105,7 +105,7 @@ async def why_not(data: JSONBody[WhyNotQuestion], scope: Scope) -> WhyNotView:
     """Why one machine would not get a VM: the rule that refuses it, or the preference by which it loses."""
     asking = asking_of(scope)
     request = _request(asking, data)
-    return _why_not_view(asking.service.agent.allocator.why_not(request, data.machine, data.vm))
+    return _why_not_view(await asking.service.why_not(request, data.machine, data.vm))
 
 
 def _why_not_view(found: WhyNot) -> WhyNotView:

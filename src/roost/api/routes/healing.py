@@ -125,7 +125,8 @@ async def heal(data: JSONBody[HealingWish], scope: Scope) -> HealingResult:
         assert answer is not None
         gave_way += len(answer.evicted)
         there = {each.vm: each.machine for each in answer.placements}
-        found = service.explain_refusal(ticket) if answer.status == "declined" else None
+        declined = answer.status == "declined"
+        found = await service.explain_refusal(ticket, remedied=False) if declined else None
         for vm in group:
             said: dict[str, Any] = {"vm": vm.name, "tenant": vm.tenant, "type": vm.vm.type, "priority": vm.vm.priority}
             if vm.name in there:

@@ -87,7 +87,7 @@ async def _place(asking: Asking, operation: PlaceVMs, key: str | None, dry_run: 
     else:
         ticket = await service.submit(operation, _key(asking, key), by)
     try:
-        found = placed(asking, tenant, ticket, dry_run=dry_run)
+        found = await placed(asking, tenant, ticket, dry_run=dry_run)
     except Refused as refused:
         raise _exists(operation, refused) from None
     return await _as_it_is(asking, found) if found.replayed else found
@@ -210,7 +210,8 @@ async def do_batch(asking: Asking, data: Batch, dry_run: bool = False) -> BatchR
     tickets = [each for each in waiting if isinstance(each, asyncio.Future)]
     if tickets:
         await asyncio.wait(tickets)
-    results = [_result(asking, item, each, dry_run) for item, each in zip(data.requests, waiting, strict=True)]
+    pairs = zip(data.requests, waiting, strict=True)
+    results = await asyncio.gather(*(_result(asking, item, each, dry_run) for item, each in pairs))
     for i, result in enumerate(results):
         if result.placed is not None and result.placed.replayed:
             with suppress(Refused, RoostError):  # what was placed is known, in any case
@@ -235,13 +236,15 @@ def _begin(asking: Asking, item: BatchItem, dry_run: bool) -> asyncio.Future[Tic
         return of_error(error)
 
 
-def _result(asking: Asking, item: BatchItem, waited: asyncio.Future[Ticket] | Refused, dry_run: bool) -> BatchResult:
+async def _result(
+    asking: Asking, item: BatchItem, waited: asyncio.Future[Ticket] | Refused, dry_run: bool
+) -> BatchResult:
     try:
         if isinstance(waited, Refused):
             raise waited
         ticket = waited.result()
         try:
-            body = placed(asking, item.tenant, ticket, dry_run=dry_run)
+            body = await placed(asking, item.tenant, ticket, dry_run=dry_run)
         except Refused as refused:
             assert isinstance(ticket.operation, PlaceVMs)
             raise _exists(ticket.operation, refused) from None
