@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from roost.agent.agent import Agent, AgentSettings, Loaded
-from roost.agent.courier import InlineCourier, ThreadCourier
+from roost.agent.courier import Courier, DiskCourier, InlineCourier, ThreadCourier
 from roost.agent.operation import SetEntry
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit
@@ -181,14 +181,18 @@ def open_agent(
     notify: Callable[[], None] = lambda: None,
     background: Callable[[Callable[[], Loaded]], Future[Loaded]] | None = None,
 ) -> Agent:
-    """An agent on a store. With `threads` it decides while it commits, which pays where committing is waiting.
+    """An agent on a store. With `threads` it commits in a thread of its own, which pays where committing is waiting.
 
-    That is so with PostgreSQL; SQLite and memory compute in this very process, where two threads only get in each
-    other's way. `patience`, `notify`: see ThreadCourier; `background`: see Agent.
+    That is so with PostgreSQL. SQLite computes in this very process, where two threads only get in each other's way:
+    there another thread only waits for the disk. `patience`, `notify`: see ThreadCourier; `background`: see Agent.
     """
-    if threads is None:
-        threads = not isinstance(store, MemoryStore | SqliteStore)
-    courier = ThreadCourier(store, patience=patience, notify=notify) if threads else InlineCourier(store)
+    courier: Courier
+    if threads is None and isinstance(store, SqliteStore):
+        courier = DiskCourier(store, notify)
+    elif threads or (threads is None and not isinstance(store, MemoryStore)):
+        courier = ThreadCourier(store, patience=patience, notify=notify)
+    else:
+        courier = InlineCourier(store)
     try:
         return Agent(
             store, courier, policy or Policy.default(), name, seed=seed, settings=settings, background=background

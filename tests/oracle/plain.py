@@ -329,7 +329,9 @@ class PlainAllocator:
                 found.append(m)
         return found
 
-    def too_small(self, wanted: Sequence[tuple[Wish, int]], unit: str, most_per_machine: int) -> frozenset[int]:
+    def too_small(
+        self, wanted: Sequence[tuple[Wish, int]], unit: str, most_per_machine: int, most_per_rack: int
+    ) -> frozenset[int]:
         """The units that cannot have all that is wanted: too few of a kind fit, one kind alone, or too little is left.
 
         `wanted`: what each VM asks for, and how many of it. Where all are of one priority, a machine that is not for a
@@ -344,7 +346,7 @@ class PlainAllocator:
             for wish, number in wanted:
                 failures = self._failures(wish, rows, self.vm_row(wish.vm, wish.tenant, wish.purpose), ())[1]
                 supported = self.zone.supported[self.zone.vm_type(wish.vm.type)]
-                band, fit = self.priority(wish.vm) if evicts else -1, 0
+                band, fit = self.priority(wish.vm) if evicts else -1, Counter[int]()
                 for m, machine in own.items():
                     need, left, count = self.demand(wish.vm)[machine.generation], list(machine.free[band]), 0
                     while min(has - amount for has, amount in zip(left, need, strict=True)) >= 0 and count < 10_000:
@@ -352,10 +354,10 @@ class PlainAllocator:
                         count += 1
                     if not supported[machine.generation] or (len(bands) == 1 and failures[m] is not None):
                         count = 0
-                    fit += min(count, most_per_machine) if most_per_machine else count
+                    fit[machine.rack] += min(count, most_per_machine) if most_per_machine else count
                     if count:
                         useful.add(m)
-                if fit < number:
+                if sum(min(n, most_per_rack) if most_per_rack else n for n in fit.values()) < number:
                     small.add(u)
             for r in range(len(self.zone.resources)) if len(wanted) > 1 else ():
                 least = sum(number * self._least(wish.vm, r) for wish, number in wanted)

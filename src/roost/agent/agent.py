@@ -11,6 +11,7 @@ next round is decided while the last one is being committed.
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections import deque
@@ -74,6 +75,11 @@ from roost.store.contract import (
     Store,
 )
 
+LARGE = 32  # VMs of an operation, above which it takes turns with smaller ones
+QUIET_SECONDS = 0.02  # without smaller ones, after which large ones follow each other
+ROUND_SECONDS = 0.01  # for which a round decides at the most; then the one that it is at is its last
+MUCH = 256  # VMs answered for and entries taken in, after which a step ends
+FOLLOWED = 1_000  # entries of the feed that are taken in before others have their turn
 IN_VAIN = 2_000  # VMs that may be placed in vain for one request, before others have their turn
 TURNS = 20  # that a request has
 
@@ -86,7 +92,7 @@ class AgentSettings:
 
     retries: int = 20  # after a conflict, before a request is given up
     group: int = 128  # requests that may be decided and committed together
-    group_vms: int = 1_024  # and their VMs
+    group_vms: int = 512  # and their VMs, unless one asks for more
     pipeline: int = 2  # rounds that may be under way: 2 decides one while the other is committed, 1 waits
     top: int = 100  # machines that a conflict-avoiding choice is among; 1: never avoid
     favourites: bool = True  # avoid conflicts by keeping to machines of one's own; else by random draws (Protean)
@@ -212,11 +218,16 @@ class Agent:
         self.avoidance = Avoidance(self.settings.top, self.settings.window, seed, favourites=self.settings.favourites)
         self.counters = Counters()
         self._queue: deque[Ticket] = deque()
+        self._large: deque[Ticket] = deque()  # those that take longer: see `_turn`
+        self._large_round, self._large_began = 0, 0.0  # that the last of these had, and when
+        self._large_next = 0.0  # when the next may come between smaller ones
+        self._last_small = -math.inf  # when one of those was asked for
         self._held: deque[Ticket] = deque()  # wait for their tenant, or for the feed
         self._rounds: dict[int, list[Ticket]] = {}  # under way
         self._busy: set[str] = set()  # tenants with something under way
         self._unfed: dict[int, list[Ticket]] = {}  # by round: committed, to be answered when the copy has it
         self._backlog: deque[FeedRow] = deque()
+        self._behind = False  # more of it can be followed at once
         self._outdated = False  # the copy must be loaded anew
         self.commit_seconds: deque[float] = deque(maxlen=10_000)  # that the store took, lately
         self._number = 0
@@ -234,7 +245,7 @@ class Agent:
 
     def _begin(self, loaded: Loaded) -> None:
         self.replica = loaded.replica
-        for ticket in (*self._queue, *self._held):
+        for ticket in (*self._queue, *self._large, *self._held):
             ticket.search = None  # machines have other rows by now
         self.courier.follow(self.replica.revision)
         if loaded.split is self.split:
@@ -261,8 +272,15 @@ class Agent:
     ) -> Ticket:
         """Queue an operation. The same key is never done twice; one is made up when empty. `by`: who asks."""
         ticket = self._ticket(operation, key, done, by)
-        self._queue.append(ticket)
+        line = self._line_of(ticket)
+        line.append(ticket)
+        if line is self._queue:
+            self._last_small = ticket.submitted
         return ticket
+
+    def _line_of(self, ticket: Ticket) -> deque[Ticket]:
+        """Where an operation waits for its turn."""
+        return self._large if size_of(ticket.operation) > LARGE else self._queue
 
     def _ticket(self, operation: Operation, key: str, done: Callable[[Answer], None] | None, by: str) -> Ticket:
         if not isinstance(key, str) or len(key) > 200:
@@ -329,12 +347,12 @@ class Agent:
     @property
     def can_decide(self) -> bool:
         """Whether a step would decide something now."""
-        return bool(self._queue) and not self._outdated and not self.full
+        return not (self._outdated or self._behind or self.full) and bool(self._turn()[0])
 
     @property
     def waiting(self) -> int:
         """Operations that are queued."""
-        return len(self._queue) + len(self._held)
+        return len(self._queue) + len(self._large) + len(self._held)
 
     @property
     def needs_news(self) -> bool:
@@ -344,7 +362,7 @@ class Agent:
     @property
     def idle(self) -> bool:
         """Nothing is queued or under way."""
-        return not (self._queue or self._held or self._rounds or self._unfed)
+        return not (self._queue or self._large or self._held or self._rounds or self._unfed)
 
     def close(self) -> None:
         """Stop the courier; what was not answered stays unanswered."""
@@ -354,20 +372,24 @@ class Agent:
 
     def step(self, wait: float = 0.0) -> bool:
         """One turn: take in answers and news, then decide a round. Waits up to `wait` s if there is nothing to do."""
-        blocked = self.full or self._outdated or not self._queue
+        blocked = not self._behind and (self.full or self._outdated or not self._turn()[0])
         deliveries = self.courier.receive(wait if blocked else 0.0)
+        placed, followed = self.counters.placed_vms, self.counters.followed
         for delivery in deliveries:
             self._take_in(delivery)
+        self._follow()
         if self._outdated and not self._rounds:
             self._reload()
         if self._held:
             self._release_held()
         decided = False
+        if self.counters.placed_vms - placed + self.counters.followed - followed > MUCH:
+            return True  # let others have their turn before more is decided
         if self.can_decide:
             decided = self._decide_round()
-        elif not self._queue and not deliveries:
+        elif not (self._queue or self._large or deliveries or self._behind):
             self.replica.allocator.refresh(1)
-        return decided or bool(deliveries)
+        return decided or self._behind or bool(deliveries)
 
     def _decide_round(self) -> bool:
         """Decide what is queued, up to a group, and send it off."""
@@ -377,9 +399,12 @@ class Agent:
         ahead = replica.ahead[number] = RoundAhead()
         tickets: list[Ticket] = []
         proposals: list[Proposal] = []
-        vms = 0
-        while self._queue and len(tickets) < self.settings.group and vms < self.settings.group_vms:
-            ticket = self._queue.popleft()
+        line, most = self._turn()
+        vms, started = 0, self._clock()
+        while line and len(tickets) < most and vms < self.settings.group_vms:
+            if tickets and self._clock() > started + ROUND_SECONDS:
+                break
+            ticket = line.popleft()
             if self._must_wait(ticket):
                 self._held.append(ticket)
                 continue
@@ -389,9 +414,8 @@ class Agent:
                 self._held.append(ticket)
                 continue
             except _Unfinished:
-                self._queue.append(ticket)
-                vms += ticket.search.spent if ticket.search else 0
-                continue
+                line.append(ticket)
+                break
             except RoostError as error:
                 if ticket.asked:
                     self._answer(ticket, "invalid", error=error)
@@ -407,6 +431,8 @@ class Agent:
                 ahead.plain &= not (proposal.victims or proposal.leaving or proposal.requeued)
             elif not isinstance(proposal, store.Decline | store.Ask):
                 ahead.plain = False
+        if line is self._large:
+            self._large_round, self._large_began = number, started
         if not tickets:
             del replica.ahead[number]
             return False
@@ -427,6 +453,20 @@ class Agent:
         self.courier.send(Group(seen, proposals, self.recheck, self.settings.strict))
         return True
 
+    def _turn(self) -> tuple[deque[Ticket], int]:
+        """Whose turn it is, and how many of them a round takes.
+
+        A large operation has a round of its own. While smaller ones keep coming, there is one such round at a time, and
+        then none for as long as it took, from its decision to its answer.
+        """
+        if not self._large:
+            return self._queue, self.settings.group
+        now = self._clock()
+        quiet = not self._queue and now - self._last_small >= QUIET_SECONDS
+        if quiet or (self._large_round not in self._rounds and now >= self._large_next):
+            return self._large, 1
+        return self._queue, self.settings.group
+
     def _must_wait(self, ticket: Ticket) -> bool:
         """Whether something of the same tenant is under way, or the copy lacks what the last try was refused for."""
         tenant = _tenant_of(ticket.operation)
@@ -439,7 +479,8 @@ class Agent:
 
     def _release_held(self) -> None:
         """Look at what waited again, before what came later."""
-        self._queue.extendleft(reversed(self._held))
+        for ticket in reversed(self._held):
+            self._line_of(ticket).appendleft(ticket)
         self._held.clear()
 
     # ----------------------------------------------------------------------------------------------- deciding
@@ -664,6 +705,8 @@ class Agent:
         """Answers first: what the feed says of the agent's own commits is then known."""
         if delivery.round is not None:
             tickets = self._rounds.pop(delivery.round)
+            if delivery.round == self._large_round:
+                self._large_next = 2 * self._clock() - self._large_began
             self.commit_seconds.append(delivery.seconds)
             for ticket in tickets:
                 self._busy.discard(_tenant_of(ticket.operation))
@@ -674,7 +717,16 @@ class Agent:
         if delivery.feed is not None:
             self._outdated |= delivery.feed.reload
             self._backlog.extend(delivery.feed.rows)
-        while self._backlog and not self._outdated and self.replica.follow(self._backlog[0], self.name):
+
+    def _follow(self) -> None:
+        """Take in what the feed brought, so much of it at a time; until all of it is, nothing is decided."""
+        last, self._behind = self.counters.followed + FOLLOWED, False
+        while self._backlog and not self._outdated:
+            if self.counters.followed >= last:
+                self._behind = True
+                return
+            if not self.replica.follow(self._backlog[0], self.name):
+                return  # what it rests on is still on its way
             row = self._backlog.popleft()
             self.counters.followed += row.last - row.first + 1
             if row.agent == self.name:
@@ -748,7 +800,7 @@ class Agent:
                 ticket, "done", placed=decided.placed, evicted=evicted, short=short, replayed=not mine, took=took
             )
         elif ticket.asking:
-            self._queue.appendleft(ticket)  # and look again: the feed since then comes with this answer
+            self._line_of(ticket).appendleft(ticket)  # and look again: the feed since then comes with this answer
         elif ticket.refusal:
             self._answer(ticket, "declined", ticket.refusal, took=took)
         elif ticket.decision is not None and not ticket.decision.ok:
@@ -793,7 +845,7 @@ class Agent:
             ticket.retries += 1
             ticket.decision, ticket.search, ticket.asked = None, None, False
             ticket.not_before = conflict.stamp or 0
-            self._queue.appendleft(ticket)
+            self._line_of(ticket).appendleft(ticket)
 
     def _answer(
         self,
@@ -874,6 +926,13 @@ def _tenant_of(operation: Operation) -> str:
     if isinstance(operation, PlaceVMs):
         return operation.request.tenant
     return operation.tenant if isinstance(operation, ReleaseVMs | HealVMs | MoveVM) else ""
+
+
+def size_of(operation: Operation) -> int:
+    """How many VMs it speaks of, at the least one."""
+    if isinstance(operation, PlaceVMs):
+        return len(operation.request.vms)
+    return max(1, len(operation.vms)) if isinstance(operation, ReleaseVMs | HealVMs) else 1
 
 
 def evicted_of(victims: Sequence[store.Victim]) -> tuple[Evicted, ...]:

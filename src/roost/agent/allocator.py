@@ -503,11 +503,13 @@ class Allocator:
         rehearsal = Rehearsal(arm.engine, arm.shapes)
         number, what_for = self._number(request), _purpose(tenant, purpose)
         beside = seating(tenant.constraints, request.vms, tenant.vms.values())
+        yield
         trial = yield from rehearsal.trying_out(request, number, beside, what_for)
         subject = self._subject(request, trial, vm)
         victims: tuple[RunningVM, ...] = ()
         if trial.failed_vm is None and len(rehearsal.unchanged(trial.machines, self.view)) == len(trial.machines):
             victims = self._would_give_way(trial, arm, at, fixed)
+        yield
         found = yield from explaining(arm.engine, rehearsal.engine.view, subject)
         if trial.failed_vm is None:
             return _giving_way(found, subject, victims)
@@ -537,6 +539,7 @@ class Allocator:
         rehearsal = Rehearsal(arm.engine, arm.shapes)
         number, what_for = self._number(request), _purpose(tenant, None)
         beside = seating(tenant.constraints, request.vms, tenant.vms.values())
+        yield
         trial = yield from rehearsal.trying_out(request, number, beside, what_for)
         yield
         return why_not(arm.engine, rehearsal.engine.view, self._subject(request, trial, vm), row)
@@ -623,7 +626,7 @@ class Allocator:
 
     def rule_filters(self, kinds: int | None = None) -> list[RuleFilter]:
         """How much each rule filters, averaged over the kinds of request served lately, or over so many of them."""
-        return rule_filters(self.engine, kinds)
+        return finish(rule_filters(self.engine, kinds))
 
     def check_invariants(self) -> None:
         """Raise unless the rows are exactly what the running VMs make of the zone."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -107,6 +111,103 @@ class InlineCourier:
 
     def close(self) -> None:
         """Nothing to stop."""
+
+
+class PreparingStore(Store, Protocol):
+    """A store that can leave waiting for the disk to another thread."""
+
+    @property
+    def writing(self) -> bool:
+        """Whether whoever prepares something has to wait."""
+
+    def prepare(
+        self, group: Sequence[Proposal], recheck: Recheck, *, strict: bool = False, round_: Round | None = None
+    ) -> Callable[[], list[Outcome]]:
+        """Settle a group, all but for the disk; what is returned makes it durable, in any thread."""
+
+
+class DiskCourier:
+    """Settles in the caller's thread, and waits for the disk in another: the caller decides meanwhile.
+
+    Where settling is computing in this process, two threads that both compute would only get in each other's way.
+    """
+
+    def __init__(self, store: PreparingStore, notify: Callable[[], None] = lambda: None) -> None:
+        """`notify` is called, in the other thread, when there is something to receive."""
+        self._store, self._notify, self._revision = store, notify, 0
+        self._waiting: deque[Group] = deque()  # groups to settle when the one before is on the disk
+        self._busy = False
+        self._back: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
+        self._disk = ThreadPoolExecutor(1, "roost-disk")
+
+    def send(self, group: Group) -> None:
+        """Commit this when its turn comes: not now, as whoever sends it has computed enough."""
+        self._waiting.append(group)
+
+    def _go_on(self) -> None:
+        """Settle the next group, unless one is on its way to the disk."""
+        if self._busy or not self._waiting:
+            return
+        group, started = self._waiting.popleft(), time.perf_counter()
+        self._busy = True
+        if self._store.writing:  # by somebody who does not pass here: not for the caller to wait for
+            self._disk.submit(self._finish, group, partial(group.commit, self._store), started)
+            return
+        try:
+            finish = self._store.prepare(group.proposals, group.recheck, strict=group.strict, round_=group.round)
+        except Exception as error:
+            self._busy = False
+            self._back.put(Delivery(group.round.number, error=_as_roost_error(error)))
+            self._notify()
+        else:
+            self._disk.submit(self._finish, group, finish, started)
+
+    def _finish(self, group: Group, finish: Callable[[], Sequence[Outcome]], started: float) -> None:
+        """In the other thread."""
+        try:
+            back = Delivery(group.round.number, finish(), seconds=time.perf_counter() - started)
+        except Exception as error:
+            back = Delivery(group.round.number, error=_as_roost_error(error))
+        self._busy = False
+        self._back.put(back)
+        self._notify()
+
+    def receive(self, seconds: float = 0.0) -> list[Delivery]:
+        """The outcomes so far, and the feed."""
+        back = self._came_back()
+        if not back:  # else whoever called has something to do, and comes again
+            self._go_on()
+            if seconds > 0:
+                back = self._came_back(seconds) if self._busy else []
+                if not back:
+                    self._store.wait(self._revision, seconds)
+        return [*back, *self._news()]
+
+    def _came_back(self, seconds: float = 0.0) -> list[Delivery]:
+        found: list[Delivery] = []
+        with contextlib.suppress(queue.Empty):
+            if seconds > 0:
+                found.append(self._back.get(timeout=seconds))
+            while True:
+                found.append(self._back.get_nowait())
+        return found
+
+    def _news(self) -> list[Delivery]:
+        try:
+            feed = self._store.changes(self._revision)
+        except StoreUnavailable:
+            return []  # the news can wait, the outcomes cannot
+        if feed.rows:
+            self._revision = feed.rows[-1].last
+        return [Delivery(feed=feed)] if feed.rows or feed.reload else []
+
+    def follow(self, revision: int) -> None:
+        """Bring news after this revision from now on."""
+        self._revision = revision
+
+    def close(self) -> None:
+        """Stop, after what is being committed."""
+        self._disk.shutdown()
 
 
 class ThreadCourier:

@@ -161,6 +161,7 @@ def placing_gang(
                 search.left = left
             if left == 0 or (search and search.left):
                 break
+            yield
             trial = yield from _attempt(engine, shapes, order, seating, closed, tried, top)
             furthest = max(furthest, trial, key=lambda t: len(t.machines))
         return trial if trial.failed_vm is None else furthest
@@ -180,8 +181,7 @@ def closed_units(
     constraints = seating.parts[""].terms.constraints
     colocate = constraints.colocate
     wanted = Counter(shapes[i] for i in order if not seating.sets or not seating.sets[i])
-    units = engine.view.machines[colocate]
-    room = roomy(engine, list(wanted.items()), units, constraints.max_per_machine)
+    room = roomy(engine, list(wanted.items()), colocate, constraints.max_per_machine, constraints.max_per_rack)
     first = engine.desk.first_unit(colocate)
     small = np.setdiff1d(np.flatnonzero(~room) + first, tried)
     return (*small.tolist(), *tried)

@@ -17,6 +17,7 @@ from roost.agent.agent import Ticket
 from roost.agent.decision import Decision
 from roost.agent.operation import Status
 from roost.agent.thresholds import Standing, standings
+from roost.engine.statistics import RuleFilter
 from roost.model.request import HOLD
 from roost.model.thresholds import PURPOSES
 from roost.store.contract import WAITING
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from roost.api.service import Service
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"  # set by whoever starts several workers
-RULE_KINDS = 16  # kinds of request whose funnels are averaged
 FAST = (0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 LASTING = (60.0, 600.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0, 2_592_000.0)
 SLOW = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+HELD = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 RESULTS: dict[Status, str] = {
     "done": "scheduled",
     "declined": "unschedulable",
@@ -86,6 +87,8 @@ class Metrics:
         self.doubted = gauge(
             "doubted_machines", "Machines whose heartbeats stopped, so many at once that nothing is done about them."
         )
+        self.held = histogram("loop_held_seconds", "Times for which the event loop served nobody else.", buckets=HELD)
+        self.errands = counter("errands_total", "Explanations that were cut short, or refused.", "result")
         self.shed = counter("shed_requests_total", "Requests refused because too much was asked at once.")
         self.cache = counter("cache_requests_total", "Uses of cached objects.", "class", "result")
         self.cache_updates = counter("cache_updates_total", "Machines looked at to bring caches up to date.", "class")
@@ -161,6 +164,8 @@ class Metrics:
         self.empty.set(usage.empty_machines)
         self.vms.set(usage.vms)
         self.tenants.set(usage.tenants)
+        self.errands.labels("cut_short").inc(self._more("cut_short", now=service.errands.cut_short))
+        self.errands.labels("refused").inc(self._more("refused errand", now=service.errands.refused))
         self.waiting.set(sum(kind == WAITING for kind, _ in agent.replica.registry))
         if (healer := service.healer) is not None:
             self.unhealed.set(len(healer.waiting))
@@ -208,9 +213,9 @@ class Metrics:
             for name in gone:
                 self.thresholds.labels(name, purpose).set(0)
 
-    def measure_rules(self, service: Service) -> None:
-        """How much each rule filters out: a scan of the zone for each of a few kinds of request."""
-        for found in service.agent.allocator.rule_filters(RULE_KINDS):
+    def measure_rules(self, filters: Sequence[RuleFilter]) -> None:
+        """How much each rule filters out."""
+        for found in filters:
             self.filtered.labels(found.rule, found.level).set(found.filtered)
 
     def _more(self, *name: str, now: float) -> float:

@@ -23,13 +23,13 @@ from typing import Any, TypeVar
 
 import structlog
 
-from roost.agent.agent import Agent, AgentSettings, Loaded, Ticket
+from roost.agent.agent import Agent, AgentSettings, Loaded, Ticket, size_of
 from roost.agent.allocator import Allocator
 from roost.agent.contrast import Shadow
 from roost.agent.decision import Decision
 from roost.agent.healing import Healer, Lost
 from roost.agent.heartbeats import Heartbeats
-from roost.agent.operation import HealVMs, Operation, PlaceVMs, ReleaseVMs, SetEntry
+from roost.agent.operation import HealVMs, Operation, PlaceVMs, SetEntry
 from roost.agent.past import recall
 from roost.agent.requeue import Requeue
 from roost.agent.warm_up import warm_up
@@ -39,11 +39,13 @@ from roost.api.metrics import Metrics
 from roost.api.outlook import Outlook
 from roost.api.policies import KINDS, PolicyBook
 from roost.api.problems import Refused
+from roost.api.pulse import Pulse
 from roost.api.tokens import KIND as TOKEN
 from roost.api.tokens import TokenBook
 from roost.engine.capacity import Room, room_for
 from roost.engine.explain import Explanation, WhyNot
 from roost.engine.ruleset import PolicySplit
+from roost.engine.statistics import rule_filters
 from roost.engine.steps import CutShort, Steps
 from roost.model.errors import RoostError, StoreUnavailable
 from roost.model.request import VM, Request
@@ -54,9 +56,11 @@ from roost.store.contract import Store
 from roost.wiring import ensure_store, find_policy, open_agent, open_store, settle_memory
 
 T = TypeVar("T")
+TURN_SECONDS = 0.002  # between looks whether it is the turn of something that waits
 TICK_SECONDS = 0.05  # between looks at the feed, and at caches to refresh, when nobody asks for anything
 MEASURE_SECONDS = 1.0  # between measurements of the zone
 NEVER_SECONDS = 600.0  # between looks whether trimming was turned on meanwhile
+RULE_KINDS = 16  # kinds of request whose funnels are averaged
 RULES_EVERY = 30  # measurements, before those of the rules, which take longer
 CATCH_UP_SECONDS = 2.0  # to wait for the feed, before something is said to make no sense
 HEALER_SECONDS = 2.0  # that each further worker leaves to those before it, when machines go down
@@ -91,7 +95,7 @@ class Service:
         self._measured = 0  # times
         self.lag = 0  # changes that the agent has not seen yet
         self._loop = asyncio.get_running_loop()
-        self._pumping, self._gathered = False, 0
+        self._pumping, self._gathered, self._waiting_for_turn = False, 0, False
         self._deadlines: deque[tuple[float, asyncio.Future[Ticket]]] = deque()
         self._registry: object = None  # the one that was read last
         self.requeue: Requeue | None = None  # places again what had to give way
@@ -104,6 +108,7 @@ class Service:
         self._compiles = 0  # that wait
         self._slow = ThreadPoolExecutor(1, "roost-slow")  # one at a time: each holds a copy of the zone
         self._slow_waiting, self._rehearsing = 0, asyncio.Lock()
+        self.pulse = Pulse(self._loop, self.metrics.held.observe)
         self.errands = Errands(lambda: self.queued_requests > 0)
         self._explaining: dict[Any, asyncio.Future[Explanation]] = {}  # by kind of refusal
         self._rooms: dict[tuple[str, str], tuple[float, int, Room, Allocator]] = {}
@@ -125,6 +130,7 @@ class Service:
         self.down = ""
         self._read_registry()
         settle_memory()
+        self.pulse.start()
         self.ready = True
         self.requeue = Requeue(self.agent, self._loop.time, self._note)
         healing = self.settings.healing
@@ -215,7 +221,7 @@ class Service:
         """Have something done; the future brings the ticket with its answer. Refuses what is too much."""
         self.check_open()
         limits = self.settings.limits
-        vms = _size(operation)
+        vms = size_of(operation)
         if self.queued_requests >= limits.queued_requests or self.queued_vms + vms > limits.queued_vms:
             self.metrics.shed.inc()
             raise Refused("roost.overloaded", f"{self.queued_requests:,} requests are waiting")
@@ -361,14 +367,18 @@ class Service:
 
     def _step(self) -> None:
         agent = self.agent
-        progress = agent.step()
-        if progress:
-            progress = agent.step()  # what was committed at once is answered at once
-        if progress or agent.can_decide:
+        if agent.step() or agent.can_decide:
             self._pump_soon()
+        elif agent.waiting and not agent.full and not self._waiting_for_turn:
+            self._waiting_for_turn = True
+            self._loop.call_later(TURN_SECONDS, self._take_turn)
         if agent.replica.registry is not self._registry:
             self._read_registry()
         self.changes.wake()
+
+    def _take_turn(self) -> None:
+        self._waiting_for_turn = False
+        self._pump_soon()
 
     async def _again_and_again(self, work: Callable[[], Awaitable[None]], pause: float) -> None:
         """For as long as the service lives, whatever one turn runs into."""
@@ -408,7 +418,9 @@ class Service:
             self._went_away(str(error))
         self.metrics.measure(self)
         if self._measured % RULES_EVERY == 0:
-            self.metrics.measure_rules(self)
+            with contextlib.suppress(Refused, CutShort):  # the next time will do
+                filters = partial(rule_filters, self.agent.allocator.engine, RULE_KINDS)
+                self.metrics.measure_rules(await self.errands.run(filters, EXPLAIN_SECONDS))
         self._measured += 1
 
     async def _trim(self) -> None:
@@ -592,12 +604,6 @@ def new_key(namespace: str = "") -> str:
     """A key for somebody who gave none. Ordered by time: keys at random would touch a page of the index each."""
     made = f"{time.time_ns() // 1_000:013x}{_lots.getrandbits(48):012x}"
     return f"{namespace}:{made}" if namespace else made
-
-
-def _size(operation: Operation) -> int:
-    if isinstance(operation, PlaceVMs):
-        return len(operation.request.vms)
-    return len(operation.vms) if isinstance(operation, ReleaseVMs) else 1
 
 
 def _policies_of(store: Store) -> dict[tuple[str, str], str]:

@@ -1,8 +1,8 @@
 """The ceilings that the service is measured against: the same server, asked for the same, with nothing to do.
 
 `python -m roost.bench.echo STORE ZONE` serves what `roost serve` does, and besides an echo route through the same gate
-and framework; `… framework` serves the framework's echo without the gate, and `… bare` one without either. Each prints
-its port.
+and framework, and one that tells for how long the event loop was held; `… framework` serves the framework's echo
+without the gate, and `… bare` one without either. Each prints its port.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import Any
 import msgspec
 import uvicorn
 import uvloop
-from litestar import Litestar, post
+from litestar import Litestar, get, post
 from litestar.params import JSONBody
+from litestar.types import Scope
 
-from roost.api.routes.common import may
+from roost.api.routes.common import asking_of, may
 from roost.api.server import Origin, address_to_bind, listen, run
 from roost.settings import load
 from roost.wire import TenantWish
 
-PATH = "/bench/echo"
+PATH, HELD = "/bench/echo", "/bench/held"
 _decode = msgspec.json.Decoder(TenantWish).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -32,6 +33,14 @@ _encode = msgspec.json.Encoder().encode
 async def echo(data: JSONBody[TenantWish]) -> TenantWish:
     """What was sent."""
     return data
+
+
+@get(HELD, **may("read"))
+async def held(scope: Scope) -> dict[str, float]:
+    """For how long the event loop served nobody else, at most, since this was last asked."""
+    pulse = asking_of(scope).service.pulse
+    most, pulse.most = pulse.most, 0.0
+    return {"ms": most * 1e3}
 
 
 async def bare(scope: Any, receive: Any, send: Any) -> None:
@@ -49,7 +58,7 @@ def _serve(store: str, zone: str) -> None:
     settings = load(origin.file, os.environ, origin.overrides).settings
     address_to_bind(settings)
     bound = listen("127.0.0.1", 0)
-    run(settings, origin, bound, more=[echo], ready=lambda: _say(bound.getsockname()[1]))
+    run(settings, origin, bound, more=[echo, held], ready=lambda: _say(bound.getsockname()[1]))
 
 
 def _serve_alone(app: Any) -> None:

@@ -1,5 +1,8 @@
 """A load generator: connections that each send a request, wait for its answer, and send the next.
 
+Or an open load: requests are due at so many a second, whatever becomes of those before, and an answer took as long as
+it came after its request was due.
+
 Plain protocols on an event loop, because on a small machine whoever asks must cost much less than whoever answers. Run
 as a process of its own: `python -m roost.bench.load '{"port": …}'` prints a `Report` as JSON.
 """
@@ -11,7 +14,7 @@ import os
 import random
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from typing import cast
 
 import msgspec
@@ -34,13 +37,15 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     connections: int = 64
     batch: int = 0  # requests in a body; 0: a single one, not in a batch
+    rate: float = 0.0  # requests that are due a second; 0: as fast as they are answered
     token: str = ""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""
 
-    requests: int
+    requests: int  # that were answered
+    offered: int
     seconds: float
     statuses: dict[str, int]
     mean_ms: float
@@ -60,8 +65,11 @@ class _Run:
         self.latencies: list[float] = []
         self.statuses: Counter[bytes] = Counter()
         self._types = random.Random(1).choices(list(TYPES), list(TYPES.values()), k=TURNS)
-        self.end = time.perf_counter() + load.seconds
+        self.start = time.perf_counter()
+        self.end = self.start + load.seconds
         self.open = 0
+        self.due: deque[float] = deque()  # when, of requests that found no idle connection
+        self.idle: list[_Connection] = []
         token = f"Authorization: Bearer {load.token}\r\n" if load.token else ""
         self._head = (
             f"POST {load.path} HTTP/1.1\r\nHost: localhost\r\n{token}Content-Type: application/json\r\n".encode()
@@ -91,15 +99,35 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._run.open += 1
-        self._send()
+        self._next(time.perf_counter())
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._run.open -= 1
 
-    def _send(self) -> None:
-        self._sent = time.perf_counter()
+    def _next(self, now: float) -> None:
+        """Send the next request, if there is one."""
+        run = self._run
+        if run.load.rate:
+            if run.due:
+                self.send(run.due.popleft())
+            elif now < run.end:
+                run.idle.append(self)
+            else:
+                self._transport.close()
+        elif now < run.end:
+            self.send(now)
+        else:
+            self._transport.close()
+
+    def send(self, due: float) -> None:
+        """Send a request that was due then."""
+        self._sent = due
         self._transport.write(self._run.request())
+
+    def close(self) -> None:
+        """There is nothing more to send."""
+        self._transport.close()
 
     def data_received(self, data: bytes) -> None:
         received = self._received = self._received + data if self._received else data
@@ -115,10 +143,21 @@ class _Connection(asyncio.Protocol):
         run.latencies.append(now - self._sent)
         run.statuses[received[STATUS]] += 1
         self._received = received[whole:]
-        if now < run.end:
-            self._send()
+        self._next(now)
+
+
+async def _offer(run: _Run) -> None:
+    """Let requests be due, at random times as they would come from many who know nothing of each other."""
+    lots, due = random.Random(2), run.start
+    while (due := due + lots.expovariate(run.load.rate)) < run.end:
+        if (early := due - time.perf_counter()) > 0:
+            await asyncio.sleep(early)
+        if run.idle:
+            run.idle.pop().send(due)
         else:
-            self._transport.close()
+            run.due.append(due)
+    for connection in run.idle:
+        connection.close()
 
 
 async def _measure(load: Load) -> Report:
@@ -126,11 +165,14 @@ async def _measure(load: Load) -> Report:
     started = time.perf_counter()
     for _ in range(load.connections):
         await loop.create_connection(lambda: _Connection(run), "127.0.0.1", load.port)
+    if load.rate:
+        await _offer(run)
     while run.open and time.perf_counter() < run.end + ENDING_SECONDS:
         await asyncio.sleep(0.01)
     seconds, times = time.perf_counter() - started, np.array(run.latencies or [0.0]) * 1e3
     return Report(
         requests=len(run.latencies),
+        offered=run.number // max(1, load.batch) + len(run.due),
         seconds=seconds,
         statuses={status.decode(): number for status, number in run.statuses.items()},
         mean_ms=float(times.mean()),

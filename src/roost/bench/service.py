@@ -48,11 +48,11 @@ def bench_service(
     with ThrowawayPostgres() as database, tempfile.TemporaryDirectory(prefix="roost-bench-") as folder:
         for turn in range(repeats):
             # One at a time: each has the machine to itself. The echo runs beside, in the same process as the first.
-            with _echo("bare") as port:
+            with serve_with_echo("bare") as port:
                 measure("echo without framework", port, "/")
-            with _echo("framework") as port:
+            with serve_with_echo("framework") as port:
                 measure("echo of the framework alone", port, ECHO)
-            with _echo(str(Path(folder) / f"{turn}.db"), zone) as port:
+            with serve_with_echo(str(Path(folder) / f"{turn}.db"), zone) as port:
                 generate(Load(port=port, path=ECHO, seconds=WARM_UP_SECONDS))
                 generate(Load(port=port, path=CREATE, seconds=WARM_UP_SECONDS))
                 measure(SAME, port, ECHO)
@@ -103,7 +103,7 @@ def generate(load: Load) -> Report:
 
 
 @contextmanager
-def _echo(*arguments: str) -> Iterator[int]:
+def serve_with_echo(*arguments: str) -> Iterator[int]:
     """A server of `roost.bench.echo`, by its port."""
     command = [sys.executable, "-m", "roost.bench.echo", *arguments]
     with tempfile.TemporaryFile() as log, _process(command, log, subprocess.PIPE) as server:

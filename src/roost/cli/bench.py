@@ -197,6 +197,32 @@ def shadow(
         console().print(_rows("VMs a second", result["rows"]))
 
 
+@app.command()
+def stalls(
+    machines: Annotated[int, typer.Option(help="Size of the zone.", min=1_000)] = 20_000,
+    seconds: Annotated[float, typer.Option(help="Length of each measurement.", min=1.0)] = 6.0,
+    repeats: Annotated[int, typer.Option(help="Turns; the median of each figure is shown.", min=1)] = 3,
+    output: Output = Form.TABLE,
+) -> None:
+    """What one large request, or one failure, does to everybody else.
+
+    An open load of creates, at half the rate that the service can take, beside each of them: how many of the creates
+    are answered, how much later, how long the event loop is held at once, and how soon /healthz and /readyz answer.
+
+    \b
+      roost bench stalls                         takes about ten minutes
+      roost bench stalls --repeats 1 --seconds 3
+    """
+    from roost.bench.stalls import bench_stalls
+
+    with progress("stalls") as report:
+        result = bench_stalls(machines, seconds, repeats, report)
+    if output is Form.JSON:
+        print_json(result)
+    else:
+        console().print(_rows("creates beside", result["rows"]))
+
+
 def _alone(size: int, classes: int, requests: int, policy: str) -> dict[str, Any]:
     import msgspec
 

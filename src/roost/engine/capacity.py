@@ -53,14 +53,21 @@ def amounts_fit(engine: Engine, shape: Shape, rows: NDArray[np.void]) -> NDArray
 
 
 def roomy(
-    engine: Engine, wanted: Sequence[tuple[Shape, int]], units: NDArray[np.integer], most_per_machine: int = 0
+    engine: Engine,
+    wanted: Sequence[tuple[Shape, int]],
+    unit: str,
+    most_per_machine: int = 0,
+    most_per_rack: int = 0,
 ) -> NDArray[np.bool_]:
-    """Which units may have room for all of these together, so many of each shape. `units`: of each machine, by row.
+    """Which racks, clusters or datacenters may have room for all of these together, so many of each shape.
 
     None that has room is left out; one that is not left out may turn out to be too small all the same. A scan of the
-    zone for each shape, whatever the number of VMs and units.
+    zone for each shape, whatever the number of VMs and units. `most_…`: of all of them together; 0 is no limit.
     """
-    rows, count = engine.view.machines, int(units.max()) + 1
+    rows = engine.view.machines
+    units, racks = rows[unit], rows["rack"]
+    count, unit_of_rack = int(units.max()) + 1, np.zeros(int(racks.max()) + 1, np.int64)
+    unit_of_rack[racks] = units
     bands = {engine.rules.view_of(shape.traits["priority"]) for shape, _ in wanted}
     alike = len(bands) == 1  # else what one does to a machine may be what another is waiting for
     enough, anywhere = np.ones(count, np.bool_), np.zeros(len(rows), np.bool_)
@@ -73,7 +80,10 @@ def roomy(
         if alike:
             fit[engine.judge(engine.view, shape, TenantDesk(engine.view)).verdicts >= 0] = 0
         anywhere |= fit > 0
-        enough &= np.bincount(units, fit, count) >= number
+        in_rack = np.bincount(racks, fit)
+        if most_per_rack:
+            in_rack = np.minimum(in_rack, most_per_rack)
+        enough &= np.bincount(unit_of_rack, in_rack, count) >= number
         needed += number * _least(shape)
     if len(wanted) > 1:
         free = rows["free"][:, min(bands)]  # as the highest of them sees it

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from roost.engine.funnel import chosen_clusters, cluster_stages, machine_stages
 from roost.engine.selection import Engine
+from roost.engine.steps import Steps
 from roost.engine.tenant import TenantDesk
 
 
@@ -23,10 +24,10 @@ class RuleFilter:
         return 1 - self.kept / self.entered if self.entered else 0.0
 
 
-def rule_filters(engine: Engine, kinds: int | None = None) -> list[RuleFilter]:
+def rule_filters(engine: Engine, kinds: int | None = None) -> Steps[list[RuleFilter]]:
     """The funnel of every kind of request that the engine remembers, averaged by use. Takes a scan of the zone each.
 
-    `kinds`: only of that many, those used last.
+    `kinds`: only of that many, those used last. The zone may change between the steps.
     """
     view = engine.view
     desk = TenantDesk(view)
@@ -40,4 +41,5 @@ def rule_filters(engine: Engine, kinds: int | None = None) -> list[RuleFilter]:
             total = sums.setdefault((stage.rule, stage.kind, stage.level), [0.0, 0.0])
             total[0] += stage.entered * evaluation.uses
             total[1] += stage.kept * evaluation.uses
+        yield
     return [RuleFilter(*key, entered / uses, kept / uses) for key, (entered, kept) in sums.items() if uses]

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -136,14 +136,35 @@ class SqliteStore(Tables):
         if dry:
             with self._snapshot(self._lookup, self._looking):
                 return self._settle(self._lookup, group, recheck, strict)[0].outcomes
-        with self._transaction():
+        return self.prepare(group, recheck, strict=strict, round_=round_)()
+
+    def prepare(
+        self, group: Sequence[Proposal], recheck: Recheck, *, strict: bool = False, round_: Round | None = None
+    ) -> Callable[[], list[Outcome]]:
+        """Settle a group, all but for the disk; what is returned makes it durable, and may run in another thread.
+
+        Nothing else can be written until that has run.
+        """
+        with ExitStack() as transaction:
+            transaction.enter_context(self._transaction())
             settled, last = self._settle(self._writer, group, recheck, strict)
             self._write(settled, last, round_)
-        if settled.entries:
-            with self._changed:
-                self._last = last + len(settled.entries)
-                self._changed.notify_all()
-        return settled.outcomes
+            written = transaction.pop_all()
+
+        def finish() -> list[Outcome]:
+            written.close()
+            if settled.entries:
+                with self._changed:
+                    self._last = last + len(settled.entries)
+                    self._changed.notify_all()
+            return settled.outcomes
+
+        return finish
+
+    @property
+    def writing(self) -> bool:
+        """Whether whoever prepares something has to wait."""
+        return self._writing.locked()
 
     def _settle(
         self, connection: sqlite3.Connection, group: Sequence[Proposal], recheck: Recheck, strict: bool
