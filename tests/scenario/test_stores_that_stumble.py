@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
+from threading import Event
 from typing import Any
 
 import pytest
 
 from roost.agent.agent import Agent
-from roost.agent.courier import Courier, InlineCourier, ThreadCourier
+from roost.agent.courier import Courier, DiskCourier, InlineCourier, ThreadCourier
 from roost.agent.operation import PlaceVMs
 from roost.model.errors import StoreUnavailable
 from roost.model.request import VM, Request
@@ -27,6 +29,8 @@ class Stumbling:
         self._store = store
         self.commits: list[Exception] = []  # to fail with, one after another
         self.reads: list[Exception] = []
+        self.disk = Event()  # set: it answers
+        self.disk.set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -35,7 +39,14 @@ class Stumbling:
         """Commit, unless it is to fail."""
         if self.commits:
             raise self.commits.pop(0)
+        self.disk.wait()
         return self._store.commit(*arguments, **named)
+
+    writing = False
+
+    def prepare(self, *arguments: Any, **named: Any) -> Callable[[], list[Outcome]]:
+        """Leave all of it to the thread that waits for the disk."""
+        return partial(self.commit, *arguments, **named)
 
     def changes(self, *arguments: Any, **named: Any) -> Feed:
         """Read the feed, unless it is to fail."""
@@ -46,6 +57,7 @@ class Stumbling:
 
 COURIERS: dict[str, Callable[[Any], Courier]] = {
     "inline": InlineCourier,
+    "disk": DiskCourier,
     "threads": lambda store: ThreadCourier(store, patience=0.0),
 }
 
@@ -77,7 +89,7 @@ def test_a_failure_nobody_expected_is_answered_and_the_next_commit_works(world: 
 def test_a_feed_that_cannot_be_read_costs_no_answer(world: tuple[Stumbling, Agent]) -> None:
     store, agent = world
     errors: list[Exception] = [StoreUnavailable("away")]
-    if not isinstance(agent.courier, InlineCourier):  # in the agent's own thread a bug shows as one
+    if isinstance(agent.courier, ThreadCourier):  # in the agent's own thread a bug shows as one
         errors.append(RuntimeError("odd"))
     for number in range(6):
         store.reads = [errors[number % len(errors)]]
@@ -86,3 +98,21 @@ def test_a_feed_that_cannot_be_read_costs_no_answer(world: tuple[Stumbling, Agen
     while agent.replica.revision < store.head()[0]:
         agent.step(0.01)
     agent.check_invariants()
+
+
+@pytest.mark.parametrize("world", ["disk", "threads"], indirect=True)
+def test_a_disk_that_takes_long_keeps_no_agent_from_deciding(world: tuple[Stumbling, Agent]) -> None:
+    store, agent = world
+    store.disk.clear()
+    first = agent.submit(PlaceVMs(Request("first", [VM("A1")])))
+    second = agent.submit(PlaceVMs(Request("second", [VM("A1")])))
+    try:
+        for _ in range(5):
+            agent.step()
+        third = agent.submit(PlaceVMs(Request("third", [VM("A1")])))
+        agent.step()
+        assert third.decision is not None, "it waits for the disk"
+        assert [ticket.answer for ticket in (first, second, third)] == [None, None, None], "nothing is durable yet"
+    finally:
+        store.disk.set()
+    assert [answer.status for answer in agent.run(first, second, third)] == ["done"] * 3

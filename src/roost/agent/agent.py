@@ -220,7 +220,8 @@ class Agent:
         self._queue: deque[Ticket] = deque()
         self._large: deque[Ticket] = deque()  # those that take longer: see `_turn`
         self._large_round, self._large_began = 0, 0.0  # that the last of these had, and when
-        self._large_next = 0.0  # when the next may come between smaller ones
+        self._large_next = 0.0  # when the next may come between smaller ones, if some of those have come between
+        self._some_between = True
         self._last_small = -math.inf  # when one of those was asked for
         self._held: deque[Ticket] = deque()  # wait for their tenant, or for the feed
         self._rounds: dict[int, list[Ticket]] = {}  # under way
@@ -431,6 +432,7 @@ class Agent:
                 ahead.plain &= not (proposal.victims or proposal.leaving or proposal.requeued)
             elif not isinstance(proposal, store.Decline | store.Ask):
                 ahead.plain = False
+        self._some_between = line is self._queue
         if line is self._large:
             self._large_round, self._large_began = number, started
         if not tickets:
@@ -463,7 +465,8 @@ class Agent:
             return self._queue, self.settings.group
         now = self._clock()
         quiet = not self._queue and now - self._last_small >= QUIET_SECONDS
-        if quiet or (self._large_round not in self._rounds and now >= self._large_next):
+        rested = self._large_round not in self._rounds and now >= self._large_next
+        if quiet or (rested and (self._some_between or not self._queue)):
             return self._large, 1
         return self._queue, self.settings.group
 

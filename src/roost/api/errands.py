@@ -62,10 +62,10 @@ class Errands:
         try:
             while True:
                 began = time.perf_counter()
-                until = began + SLICE_SECONDS
-                while time.perf_counter() < until:
+                took = 0.0
+                while took <= SLICE_SECONDS:
                     next(work)
-                took = time.perf_counter() - began
+                    took = time.perf_counter() - began
                 spent += took
                 if spent > seconds:
                     self.cut_short += 1
