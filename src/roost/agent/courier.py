@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from roost.model.errors import RoostError, StoreUnavailable
-from roost.store.contract import Ask, Feed, Outcome, Proposal, Recheck, Round, Store
+from roost.store.contract import BEHIND, Ask, Conflict, Feed, Outcome, Proposal, Recheck, Round, Store
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between attempts to reach the store
 ROWS = 1_000  # of the feed, at once
@@ -27,14 +27,17 @@ class Group(msgspec.Struct, frozen=True, eq=False, gc=False):
     recheck: Recheck
     strict: bool = False
 
-    @property
-    def wants_news(self) -> bool:
+    def wants_news(self, outcomes: Sequence[Outcome]) -> bool:
         """Whether its answer has to come with all that was committed before.
 
-        Whoever asks looks again afterwards, and so does an agent that is refused whatever it decides on an outdated
-        machine.
+        Whoever asks looks again afterwards; so does an agent that knew too little, and one that is refused whatever it
+        decides on an outdated machine.
         """
-        return self.strict or any(isinstance(proposal, Ask) for proposal in self.proposals)
+        return (
+            self.strict
+            or any(isinstance(proposal, Ask) for proposal in self.proposals)
+            or any(isinstance(outcome, Conflict) and outcome.reason in BEHIND for outcome in outcomes)
+        )
 
     def commit(self, store: Store) -> list[Outcome]:
         """What a store makes of it."""
@@ -49,10 +52,11 @@ class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
     feed: Feed | None = None
     error: RoostError | None = None
     seconds: float = 0.0  # the store took
+    behind: bool = False  # there are news that should have come with it, and did not
 
 
 class Courier(Protocol):
-    """Takes groups to the store, one after another, in order."""
+    """Takes groups to the store, one after another, in order. Who wants news gets them with the answer."""
 
     def send(self, group: Group) -> None:
         """Commit this when its turn comes."""
@@ -95,8 +99,8 @@ class InlineCourier:
             self._store.wait(self._revision, seconds)
         try:
             feed = self._store.changes(self._revision)
-        except StoreUnavailable:
-            return back  # the news can wait, the outcomes cannot
+        except StoreUnavailable:  # the news can wait, the outcomes cannot
+            return [msgspec.structs.replace(each, behind=True) for each in back]
         if feed.rows:
             self._revision = feed.rows[-1].last
         return [*back, Delivery(feed=feed)] if feed.rows or feed.reload else back
@@ -180,9 +184,11 @@ class ThreadCourier:
             except Exception as failure:  # nothing may end this thread: whoever sent the group waits for an answer
                 error = _as_roost_error(failure)
             seconds = self._clock() - started
-            if group.wants_news:
+            if group.wants_news(outcomes):
                 with self._in_order:
-                    self._deliver(Delivery(group.round.number, outcomes, self._more(patient=True), error, seconds))
+                    feed = self._more(patient=True)
+                    behind = feed is None or len(feed.rows) == ROWS
+                    self._deliver(Delivery(group.round.number, outcomes, feed, error, seconds, behind))
             else:
                 self._deliver(Delivery(group.round.number, outcomes, None, error, seconds))
                 self._news.set()
