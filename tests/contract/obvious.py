@@ -52,6 +52,7 @@ class Zone:
         self.registry: dict[tuple[str, str], str | None] = {}
         self.evicted: dict[str, set[str]] = {}  # by the key of what was placed: the VMs that gave way
         self.done: dict[str, Proposal] = {}
+        self.generations: dict[str, int] = {}  # by key: what was answered
         self.declined: dict[str, Decline] = {}
 
     # ------------------------------------------------------------------------------------------ what must come of it
@@ -70,12 +71,17 @@ class Zone:
                     assert isinstance(outcome, Replayed)
                     assert outcome.decided.outcome == "committed"
                     assert outcome.decided.placed == (first.placed if isinstance(first, Place) else ())
+                    assert outcome.decided.record.generation == self.generations[proposal.key]
                 continue
             if proposal.key in self.declined and self.declined[proposal.key].request != proposal.request:
                 assert isinstance(outcome, Rejected)
                 continue
             new = self.machines.keys() - before
             match proposal:
+                case Place() | Release() | Move() if not self._as_told(proposal):
+                    assert _name(outcome) == "premise", outcome
+                    assert isinstance(outcome, Conflict)
+                    assert outcome.stamp == self.stamps.get(proposal.tenant, 0)
                 case Place():
                     problems = self._problems(proposal, versions if strict else None, known, new)
                     assert _name(outcome) in (problems or {"committed"}), (outcome, problems)
@@ -93,7 +99,9 @@ class Zone:
                     if not (new & set(proposal.machines) and isinstance(outcome, Rejected)):  # nor the reverse
                         assert isinstance(outcome, Committed) == self._can_remove(proposal.machines)
                 case SetCondition():
-                    assert isinstance(outcome, Committed) == (proposal.machine in self.machines)
+                    version = self.versions.get(proposal.machine)
+                    told = "committed" if proposal.version in (None, version) else "premise"
+                    assert _name(outcome) == (told if proposal.machine in self.machines else "rejected")
                 case SetQuarantine():
                     assert isinstance(outcome, Committed) == (proposal.cluster in self._clusters())
                 case Register():
@@ -104,6 +112,13 @@ class Zone:
                     assert outcome == Committed(changed=False)
             if isinstance(outcome, Committed):
                 self._do(proposal, outcome)
+
+    def _as_told(self, proposal: Place | Release | Move) -> bool:
+        """Whether a tenant is as whoever asks was told."""
+        there, told = proposal.tenant in self.constraints, proposal.premise
+        if told.existing and not there:
+            return False
+        return told.generation is None or told.generation == (self.stamps[proposal.tenant] if there else 0)
 
     def _problems(
         self, proposal: Place, versions: Mapping[str, int] | None, known: Mapping[str, MachineSpec], new: set[str]
@@ -227,10 +242,15 @@ class Zone:
         """All that speaks against a release."""
         problems = set()
         tenant = proposal.tenant
+        if not proposal.released:  # all of it waits
+            waits = set(proposal.waiting) <= self._waiting_of(tenant)
+            return set() if waits and tenant not in self.constraints else {"tenant"}
         if tenant not in self.constraints or len({each.vm for each in proposal.released}) < len(proposal.released):
             problems.add("gone")
-        if proposal.stamp is not None and proposal.stamp != self.stamps.get(tenant):
-            problems.add("tenant")
+        if proposal.stamp is not None:
+            members = {name for name, (owner, _, _) in self.vms.items() if owner == tenant}
+            if proposal.stamp != self.stamps.get(tenant) or members != {each.vm for each in proposal.released}:
+                problems.add("tenant")
         for each in proposal.released:
             if self.vms.get(each.vm, ("",))[0] != tenant:
                 problems.add("tenant" if each.vm.endswith("~hold") else "gone")
@@ -239,6 +259,11 @@ class Zone:
             if hold_of(each.vm) in self.vms.keys() - {other.vm for other in proposal.released}:
                 problems.add("tenant")
         return problems
+
+    def _waiting_of(self, tenant: str) -> set[str]:
+        """The VMs of a tenant that wait for room."""
+        waiting = {name: value for (kind, name), value in self.registry.items() if kind == WAITING and value}
+        return {name for name, value in waiting.items() if msgspec.json.decode(value, type=Waiting).tenant == tenant}
 
     def _why_not_move(
         self, proposal: Move, versions: Mapping[str, int] | None, known: Mapping[str, MachineSpec], new: set[str]
@@ -294,13 +319,18 @@ class Zone:
             self.declined[proposal.key] = proposal
             return
         self.done[proposal.key] = proposal
+        of_machine = proposal.machine if isinstance(proposal, SetCondition) else ""
+        self.generations[proposal.key] = outcome.versions.get(of_machine, outcome.stamp)
         match proposal:
             case Place():
                 self._place(proposal, outcome)
             case Release():
+                for vm in self._waiting_of(proposal.tenant) & set(proposal.waiting):
+                    self.registry[WAITING, vm] = None
                 for each in proposal.released:
                     del self.vms[each.vm]
-                self._touch(proposal.released, proposal.tenant, outcome)
+                if proposal.released:
+                    self._touch(proposal.released, proposal.tenant, outcome)
             case Move():
                 self._move(proposal, outcome)
             case SetCondition():

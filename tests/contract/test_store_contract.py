@@ -560,7 +560,7 @@ def test_what_is_said_of_a_machine_may_rest_on_its_version(store: Store, recheck
     late, timely = condition("k2", "m1", version=0, health=40), condition("k2", "m1", version=1, health=40)
     with unchanged(store):
         (outcome,) = store.commit([late], recheck)
-        assert outcome == Conflict("stale", "machine m1 has changed", (head(store).machines["m1"],))
+        assert outcome == Conflict("premise", "machine m1 has changed", (head(store).machines["m1"],), 1)
     assert names(store.commit([timely], recheck)) == ["committed"]
 
 
@@ -741,12 +741,14 @@ def test_a_key_is_done_once_though_the_store_was_closed(
 
 def test_what_was_placed_is_told_again_though_it_is_gone(store: Store, recheck: Recheck) -> None:
     first = place("k1", "t", {"a": "m1", "b": "m2"}, record=Record(agent="a", at=12.5, order=(1, 0)))
-    store.commit([first], recheck)
+    (done,) = store.commit([first], recheck)
+    assert isinstance(done, Committed)
     store.commit([release("k2", "t", {"a": "m1", "b": "m2"})], recheck)
     (outcome,) = store.commit([first], recheck)
     assert isinstance(outcome, Replayed)
+    record = msgspec.structs.replace(first.record, generation=done.stamp)
     assert outcome.decided == Decided(
-        key="k1", outcome="committed", request=first.request, record=first.record, placed=first.placed
+        key="k1", outcome="committed", request=first.request, record=record, placed=first.placed
     )
     assert head(store).vms == {}
 
@@ -780,6 +782,7 @@ def test_what_was_declined_may_be_tried_again(store: Store, recheck: Recheck) ->
     tried = place("k", "t", {"a": "m1"}, record=late)
     assert names(store.commit([tried], recheck)) == ["committed"]
     decided = store.decided("k")
+    late = msgspec.structs.replace(late, generation=head(store).tenants["t"].stamp)
     assert decided == Decided(key="k", outcome="committed", request=tried.request, record=late, placed=tried.placed)
     assert store.commit([tried, decline("k", late)], recheck) == [Replayed(decided), Replayed(decided)]
 
@@ -856,8 +859,6 @@ def test_what_an_agent_saw_is_kept(store: Store, recheck: Recheck) -> None:
         position=1,
         at=1.5,
         policy="p@1",
-        homes=("m1",),
-        set_homes={"db": ("m2", "m1")},
         found=("m1",),
         refused=(2,),
         rungs=(0, 2),
@@ -869,7 +870,7 @@ def test_what_an_agent_saw_is_kept(store: Store, recheck: Recheck) -> None:
     assert store.round("b", 7) is None
     decided = store.decided("k")
     assert decided is not None
-    assert decided.record == record
+    assert decided.record == msgspec.structs.replace(record, generation=head(store).tenants["t"].stamp)
     (row_,) = store.changes(1).rows
     assert (row_.agent, row_.round) == ("a", 7)
 

@@ -22,14 +22,18 @@ from roost.model.change import Entry, Placed
 from roost.model.inventory import MachineSpec
 from roost.model.request import HOLD, UNCONSTRAINED, VM, Constraints, hold_of
 from roost.store.contract import (
+    EXISTING,
+    NO_PREMISE,
     WAITING,
     Conflict,
     Decline,
     Mending,
     Move,
     Place,
+    Premise,
     Proposal,
     Round,
+    SetCondition,
     Store,
     Victim,
     Waiting,
@@ -145,6 +149,17 @@ class Agent:
         row = self.ledger.vms[name]
         return Victim(row.tenant, Placed(name, row.spec, row.machine), self.ledger.tenants[row.tenant].stamp)
 
+    def premise(self, told: str, tenant: str) -> Premise:
+        """What somebody may rest on who has heard as much as the agent; or that there is no such tenant."""
+        known = self.ledger.tenants.get(tenant)
+        same = Premise(generation=known.stamp if known else 0)
+        return {"new": Premise(generation=0), "there": EXISTING, "same": same}.get(told, NO_PREMISE)
+
+    def waiting_of(self, tenant: str) -> list[str]:
+        """The VMs of a tenant that wait, as far as the agent knows."""
+        waiting = {name: value for (kind, name), value in self.ledger.registry.items() if kind == WAITING}
+        return [name for name, value in waiting.items() if msgspec.json.decode(value, type=Waiting).tenant == tenant]
+
 
 # ----------------------------------------------------------------------------------------------- what an agent may want
 
@@ -164,6 +179,7 @@ class ToPlace:
     vms: Sequence[tuple[VM, int]]
     constraints: Constraints
     name: int
+    told: str
 
     def decide(self, agent: Agent, key: str) -> Proposal:
         tenant = f"t{self.tenant}"
@@ -177,6 +193,7 @@ class ToPlace:
             key,
             tenant,
             where,
+            premise=agent.premise(self.told, tenant),
             constraints=known.constraints if known else self.constraints,
             stamp=known.stamp if known else 0,
             seen={each.machine: agent.ledger.machines[each.machine].version for each in where},
@@ -282,20 +299,27 @@ class ToHeal:
 
 @dataclass(frozen=True)
 class ToRelease:
-    """Some of a tenant's VMs, or all."""
+    """Some of a tenant's VMs, or all; with all that wait, or nothing but those."""
 
     which: int
     everything: bool
+    told: str
 
     def decide(self, agent: Agent, key: str) -> Proposal:
         vms = agent.ledger.vms
+        tenant = f"t{self.which % 5}"
+        waiting = agent.waiting_of(tenant)
+        if self.everything and waiting and tenant not in agent.ledger.tenants:
+            return release(key, tenant, (), waiting=waiting)
         if not vms:
             return release(key, "nobody", {"v0": "m1"})
         tenant = vms[agent.pick(list(vms), self.which)].tenant
         members = tuple(Placed(name, row.spec, row.machine) for name, row in vms.items() if row.tenant == tenant)
+        premise = agent.premise(self.told, tenant)
         if self.everything:
-            return release(key, tenant, members, stamp=agent.ledger.tenants[tenant].stamp)
-        return release(key, tenant, members[: 1 + self.which % 2])
+            stamp, waiting = agent.ledger.tenants[tenant].stamp, agent.waiting_of(tenant)
+            return release(key, tenant, members, premise=premise, stamp=stamp, waiting=waiting)
+        return release(key, tenant, members[: 1 + self.which % 2], premise=premise)
 
 
 @dataclass(frozen=True)
@@ -304,6 +328,7 @@ class ToMove:
 
     which: int
     where: int
+    told: str
 
     def decide(self, agent: Agent, key: str) -> Proposal:
         vms = agent.ledger.vms
@@ -320,6 +345,7 @@ class ToMove:
             target,
             held=hold is not None,
             hold=self.where % 5 < 3 if hold is None else self.where % 5 == 0,
+            premise=agent.premise(self.told, row.tenant),
             constraints=known.constraints,
             stamp=known.stamp,
             seen={target: there.version} if there else {},
@@ -328,17 +354,20 @@ class ToMove:
 
 @dataclass(frozen=True)
 class ToTell:
-    """How a machine is, or whether a cluster is closed."""
+    """How a machine is, perhaps only if it is as the agent knows it; or whether a cluster is closed."""
 
     which: int
     value: int
+    guarded: bool
 
     def decide(self, agent: Agent, key: str) -> Proposal:
         if self.value > 5:
             return quarantine(key, agent.pick(list(agent.ledger.clusters), self.which), self.value > 7)
         name = agent.pick(list(agent.ledger.machines), self.which)
         if self.value > 3:
-            return condition(key, name, health=10 * self.value, failures=self.value)
+            known = agent.ledger.machines.get(name)
+            version = known.version if known and self.guarded else None
+            return condition(key, name, version, health=10 * self.value, failures=self.value)
         return condition(key, name, state=self.value % 2)
 
 
@@ -388,12 +417,14 @@ class ToDecline:
         return decline(key)
 
 
+told = st.sampled_from(("",) * 5 + ("new", "there", "same", "same"))
 to_place = st.builds(
     ToPlace,
     tenant=st.integers(0, 4),
     vms=st.lists(st.tuples(st.sampled_from(KINDS_OF_VM), any_index), min_size=1, max_size=3),
     constraints=st.sampled_from((UNCONSTRAINED, UNCONSTRAINED, PAIRS, TOGETHER, SETS)),
     name=st.integers(0, 23),
+    told=told,
 )
 to_evict = st.builds(
     ToEvict,
@@ -406,8 +437,8 @@ to_evict = st.builds(
 )
 to_place_again = st.builds(ToPlaceAgain, which=any_index, where=any_index)
 to_heal = st.builds(ToHeal, which=any_index, where=any_index)
-to_release = st.builds(ToRelease, which=any_index, everything=st.booleans())
-to_move = st.builds(ToMove, which=any_index, where=any_index)
+to_release = st.builds(ToRelease, which=any_index, everything=st.booleans(), told=told)
+to_move = st.builds(ToMove, which=any_index, where=any_index, told=told)
 to_reshape = st.one_of(
     st.builds(
         ToAdd,
@@ -419,7 +450,7 @@ to_reshape = st.one_of(
 to_register = st.builds(
     ToRegister, name=st.sampled_from("xyz"), value=st.sampled_from((None, "1", "2")), guarded=st.booleans()
 )
-to_tell = st.builds(ToTell, which=any_index, value=st.integers(0, 9))
+to_tell = st.builds(ToTell, which=any_index, value=st.integers(0, 9), guarded=st.booleans())
 
 
 def often(*weighted: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
@@ -645,7 +676,7 @@ class Zone(RuleBasedStateMachine):
             if isinstance(outcome, Conflict) and outcome.machines:
                 for row in outcome.machines:
                     assert row == self.follower.machines[row.spec.name]
-                assert isinstance(proposal, Place | Move)
+                assert isinstance(proposal, Place | Move | SetCondition)
         assert store.round(agent.name, self.rounds) == seen
 
     def check(self) -> None:

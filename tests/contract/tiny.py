@@ -13,6 +13,7 @@ from roost.model.request import UNCONSTRAINED, VM, Constraints
 from roost.model.zone import Generation, Resource, VMType
 from roost.rules.policy import Policy
 from roost.store.contract import (
+    NO_PREMISE,
     NOTHING,
     AddMachines,
     Ask,
@@ -20,6 +21,7 @@ from roost.store.contract import (
     Decline,
     Move,
     Place,
+    Premise,
     Proposal,
     Recheck,
     Record,
@@ -97,6 +99,7 @@ def place(
     where: Mapping[str, str] | tuple[Placed, ...],
     spec: VM = SMALL,
     *,
+    premise: Premise = NO_PREMISE,
     constraints: Constraints = UNCONSTRAINED,
     stamp: int = 0,
     victims: Sequence[Victim] = (),
@@ -113,6 +116,7 @@ def place(
         request=asked(key) if request is None else request,
         record=record or Record(agent="a"),
         tenant=tenant,
+        premise=premise,
         constraints=constraints,
         stamp=stamp,
         placed=where if isinstance(where, tuple) else placed(where, spec),
@@ -135,6 +139,7 @@ def release(
     where: Mapping[str, str] | tuple[Placed, ...],
     spec: VM = SMALL,
     *,
+    premise: Premise = NO_PREMISE,
     stamp: int | None = None,
     waiting: Sequence[str] = (),
 ) -> Proposal:
@@ -144,6 +149,7 @@ def release(
         request=asked(key),
         record=Record(agent="a"),
         tenant=tenant,
+        premise=premise,
         released=where if isinstance(where, tuple) else placed(where, spec),
         stamp=stamp,
         waiting=tuple(waiting),
@@ -158,6 +164,7 @@ def move(
     *,
     held: bool = False,
     hold: bool = False,
+    premise: Premise = NO_PREMISE,
     constraints: Constraints = UNCONSTRAINED,
     stamp: int = 0,
     seen: Mapping[str, int] = NOTHING,
@@ -168,6 +175,7 @@ def move(
         request=asked(key),
         record=Record(agent="a"),
         tenant=tenant,
+        premise=premise,
         constraints=constraints,
         stamp=stamp,
         vm=vm,

@@ -671,6 +671,33 @@ def test_the_same_key_is_done_once_and_answered_alike(api: Api) -> None:
         problem(api.http.post("/v1/tenants", json=wish, headers={"Idempotency-Key": bad}), "roost.invalid_request")
 
 
+def test_whatever_was_done_is_answered_again_with_the_generation_that_it_led_to(api: Api) -> None:
+    vms, machine = {"vms": [{"type": "D2", "count": 2}]}, api.get("/v1/machines")["items"][0]["machine"]
+    writes = [
+        ("POST", "/v1/tenants", {"tenant": "web", **vms}),
+        ("POST", "/v1/tenants/web/vms", vms),
+        ("POST", "/v1/tenants/web/release", {"vms": ["web/0"]}),
+        ("DELETE", "/v1/vms/web/1", None),
+        ("PATCH", f"/v1/machines/{machine}", {"health": 90}),
+        ("PATCH", f"/v1/machines/{machine}", {"health": 100}),
+    ]
+    keys = [{"Idempotency-Key": f"told-{next(_numbers)}"} for _ in writes]
+
+    def ask(number: int) -> httpx.Response:
+        method, path, body = writes[number]
+        return api.http.request(method, path, json=body, headers=keys[number])
+
+    first = [ask(number) for number in range(len(writes))]
+    for number, before in enumerate(first):
+        assert before.is_success, before.text
+        again = ask(number)
+        assert again.json() == before.json() | {"replayed": True}
+        assert again.headers["etag"] == before.headers["etag"] == f'"{before.json()["generation"]}"'
+    batch = {"requests": [{"tenant": "batch", "key": f"told-{next(_numbers)}", **vms}]}
+    one, other = (api.http.post("/v1/batch", json=batch).json()["results"][0]["placed"] for _ in range(2))
+    assert other == one | {"replayed": True}
+
+
 def test_a_change_that_rests_on_what_is_no_longer_so_is_outdated(api: Api) -> None:
     old = {"If-Match": f'"{api.created("web")["generation"]}"'}
     wish = {"vms": [{"type": "D2"}]}

@@ -225,7 +225,7 @@ BAD: tuple[tuple[Line, str], ...] = (
     ),
     ({"do": "release", "tenant": "wep"}, "tenant: no tenant with VMs is called 'wep'; did you mean web"),
     ({"do": "release", "tenant": "web", "vms": ["web/7"]}, "vms[0]: no VM of tenant web is called 'web/7'"),
-    ({"do": "release", "tenant": "web", "vms": ["web/0", "web/0"]}, "tenant web runs no VM web/0"),
+    ({"do": "release", "tenant": "web", "vms": ["web/0", "web/0"]}, "vms[1]: web/0 is named twice"),
     ({"do": "machine", "machine": "nowhere", "state": "down"}, "machine: no machine is called 'nowhere'"),
     ({"do": "machine", "machine": "c000-r00-m00", "state": "asleep"}, "line: Invalid enum value 'asleep'"),
     ({"do": "machine", "machine": "c000-r00-m00", "health": 101}, "health: is 101; use a whole number from 0 to 100"),

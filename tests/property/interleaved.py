@@ -46,6 +46,8 @@ class HeldCourier:
             group = self.out.popleft()
             outcomes = self.store.commit(group.proposals, group.recheck, strict=group.strict, round_=group.round)
             self.back.append(Delivery(group.round.number, outcomes))
+            if group.wants_news(outcomes):
+                self.look()
 
     def look(self) -> None:
         """Bring the feed."""

@@ -73,7 +73,7 @@ def test_a_rehearsal_is_answered_as_the_real_thing_and_leaves_no_trace(agent: Ag
         (ReleaseVMs("nobody"), "invalid", "roost.unknown_name"),
         (MoveVM("web", "web/0", "nowhere"), "invalid", "roost.unknown_name"),
         (MoveVM("web", "web/0", "c001-r00-m00", "finish"), "invalid", "roost.invalid_input"),
-        (SetMachine("nowhere", "down"), "invalid", "roost.invalid_input"),
+        (SetMachine("nowhere", "down"), "invalid", "roost.unknown_name"),
     ],
 )
 def test_a_rehearsal_is_refused_as_the_real_thing(agent: Agent, operation: Operation, status: str, code: str) -> None:

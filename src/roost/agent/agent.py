@@ -15,19 +15,19 @@ import math
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol, TypedDict
 
 import msgspec
 
-from roost.agent.allocator import Allocator, RunningVM
+from roost.agent.allocator import Allocator, RunningVM, Tenant
 from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.courier import Courier, Delivery, Group
 from roost.agent.decision import Decision
 from roost.agent.evicting import MustWait
-from roost.agent.gang import Search, Trial
+from roost.agent.gang import Search
 from roost.agent.healing import to_heal
 from roost.agent.moving import held_for, moving, refused
 from roost.agent.operation import (
@@ -46,7 +46,6 @@ from roost.agent.operation import (
     Status,
 )
 from roost.agent.replica import Replica, RoundAhead
-from roost.agent.seating import FREE
 from roost.agent.thresholds import check_entry
 from roost.engine.explain import Explanation
 from roost.engine.recheck import Recheck
@@ -63,6 +62,7 @@ from roost.model.thresholds import PURPOSES, Purpose
 from roost.model.zone import MOST_FEATURES
 from roost.store import contract as store
 from roost.store.contract import (
+    BEHIND,
     Committed,
     Conflict,
     FeedRow,
@@ -122,10 +122,9 @@ class Ticket(msgspec.Struct, eq=False):
     retries: int = 0
     started: float = 0.0  # the last try
     decided: float = 0.0
-    not_before: int = 0  # the tenant's stamp that the copy must have before another try
     decision: Decision | None = None
     refusal: str = ""  # why a move is declined
-    asked: bool = False  # the store was asked whether it was done before, because it made no sense
+    asked: bool = False  # the store has not done it before, and the copy has all that was committed until it said so
     asking: bool = False  # it is being asked just now
     generation: int = 0  # of what it changed, once it is committed
     search: Search | None = None  # for a place where VMs that must stay together have room, if it takes several turns
@@ -141,13 +140,6 @@ class _Common(TypedDict):
     key: str
     request: bytes
     record: Record
-
-
-class _Homes(TypedDict, total=False):
-    """What a record says of where VMs were."""
-
-    homes: tuple[str, ...]
-    set_homes: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(slots=True)
@@ -317,7 +309,7 @@ class Agent:
 
     def conclude(self, ticket: Ticket, outcome: Outcome) -> None:
         """Answer what would have come of a rehearsed operation."""
-        if isinstance(outcome, Conflict):
+        if isinstance(outcome, Conflict) and outcome.reason != "premise":
             self._answer(ticket, "conflicts", outcome.detail)
         else:
             self._conclude(ticket, outcome, -1, 0, 0, fed=True)
@@ -471,14 +463,9 @@ class Agent:
         return self._queue, self.settings.group
 
     def _must_wait(self, ticket: Ticket) -> bool:
-        """Whether something of the same tenant is under way, or the copy lacks what the last try was refused for."""
+        """Whether something of the same tenant is under way."""
         tenant = _tenant_of(ticket.operation)
-        if not tenant:
-            return False  # of no tenant
-        if tenant in self._busy:
-            return True
-        known = self.replica.allocator.tenants.get(tenant)
-        return known is not None and known.stamp < ticket.not_before
+        return bool(tenant) and tenant in self._busy
 
     def _release_held(self) -> None:
         """Look at what waited again, before what came later."""
@@ -492,6 +479,9 @@ class Agent:
         """What to propose for an operation; raises if it makes no sense."""
         ticket.started, ticket.asking, ticket.refusal = self._clock(), False, ""
         operation = ticket.operation
+        if tenant := _tenant_of(operation):
+            known = self.replica.allocator.tenants.get(tenant)
+            self._check_premise(operation, known.stamp if known else 0)
         if isinstance(operation, PlaceVMs):
             return self._place(ticket, operation, round_, position)
         if isinstance(operation, HealVMs):
@@ -499,11 +489,7 @@ class Agent:
         record = self._record(ticket, round_, position)
         common: _Common = {"key": ticket.key, "request": ticket.request, "record": record}
         if isinstance(operation, ReleaseVMs):
-            waiting = () if operation.vms else self.replica.waiting_of(operation.tenant)
-            if waiting and operation.tenant not in self.replica.allocator.tenants and operation.generation is None:
-                return store.Release(tenant=operation.tenant, released=(), waiting=waiting, **common)
-            released, stamp = self._releasing(operation)
-            return store.Release(tenant=operation.tenant, released=released, stamp=stamp, waiting=waiting, **common)
+            return self._release(ticket, operation, common)
         if isinstance(operation, MoveVM):
             return self._move(ticket, operation, common)
         if isinstance(operation, SetMachine):
@@ -533,15 +519,10 @@ class Agent:
         replica, request = self.replica, operation.request
         top = self.avoidance.draw()
         known = replica.allocator.tenants.get(request.tenant)
-        stamp = known.stamp if known else 0
-        if operation.existing and known is None:
-            raise UnknownName("tenant", "tenant with VMs", request.tenant, replica.allocator.tenants)
-        if operation.generation is not None:
-            _check_generation(f"tenant {request.tenant}", operation.generation, stamp)
         if operation.requeued:
             request = operation.request_now(known is not None)
         purpose = Purpose.HEALING if operation.healing else None
-        return self._propose(ticket, request, round_, position, stamp, top, purpose)
+        return self._propose(ticket, request, round_, position, known.stamp if known else 0, top, purpose)
 
     def _heal(self, ticket: Ticket, operation: HealVMs, round_: int, position: int) -> Proposal:
         """VMs that are still on machines that are not ready are placed again; if all are well, that is said."""
@@ -591,7 +572,6 @@ class Agent:
             waited_us=int((ticket.started - ticket.submitted) * 1e6),
             decided_us=int((ticket.decided - ticket.started) * 1e6),
             constraints=decision.constraints,
-            **_homes_of(trial, names),
             order=() if len(order) == 1 or order == tuple(range(len(order))) else order,
             found=() if decision.ok else tuple([names[m] for m in trial.machines]),
             refused=trial.tried,
@@ -614,6 +594,7 @@ class Agent:
             request=ticket.request,
             record=record,
             tenant=request.tenant,
+            premise=ticket.operation.premise,
             constraints=decision.constraints,
             stamp=stamp,
             placed=placed,
@@ -639,10 +620,12 @@ class Agent:
             return store.Decline(**common)
         cancel = operation.step == "cancel"
         if cancel and move.hold is not None:
-            return store.Release(tenant=operation.tenant, released=(replica.running(move.hold),), **common)
+            held = (replica.running(move.hold),)
+            return store.Release(tenant=operation.tenant, premise=operation.premise, released=held, **common)
         tenant, vm = allocator.tenants[operation.tenant], replica.running(move.vm)
         return store.Move(
             tenant=operation.tenant,
+            premise=operation.premise,
             constraints=tenant.constraints,
             stamp=tenant.stamp,
             vm=vm,
@@ -670,22 +653,46 @@ class Agent:
         if operation.generation is None:
             return None
         machine = self.replica.allocator.zone.machine(operation.machine)
-        _check_generation(f"machine {operation.machine}", operation.generation, self.replica.seen(machine))
+        self._check_premise(operation, self.replica.seen(machine))
         return operation.generation
 
-    def _releasing(self, operation: ReleaseVMs) -> tuple[tuple[Placed, ...], int | None]:
-        """The VMs to release, as the copy knows them; of a whole tenant only if it is still as the copy knows it."""
-        allocator = self.replica.allocator
-        tenant = allocator.tenants.get(operation.tenant)
-        if tenant is None:
-            raise UnknownName("tenant", "tenant with VMs", operation.tenant, allocator.tenants)
-        _check_generation(f"tenant {operation.tenant}", operation.generation, tenant.stamp)
+    def _check_premise(self, operation: Operation, now: int) -> None:
+        """Raise what is to be answered if a tenant or machine at this generation is not as whoever asks was told."""
+        if isinstance(operation, SetMachine):
+            _check_generation(f"machine {operation.machine}", operation.generation, now)
+            return
+        tenant, premise, tenants = _tenant_of(operation), operation.premise, self.replica.allocator.tenants
+        if premise.existing and not now:
+            raise UnknownName("tenant", "tenant with VMs", tenant, (name for name in tenants if name != tenant))
+        _check_generation(f"tenant {tenant}", premise.generation, now)
+
+    def _release(self, ticket: Ticket, operation: ReleaseVMs, common: _Common) -> Proposal:
+        """A tenant is deleted with all of its VMs that wait to be placed again, if need be nothing but those."""
+        replica, name = self.replica, operation.tenant
+        waiting = () if operation.vms else replica.waiting_of(name)
+        if (tenant := replica.allocator.tenants.get(name)) is None:
+            # Nothing runs that has a stamp: only a copy that has just heard everything knows of all that waits.
+            if not waiting or not (ticket.asked or ticket.dry):
+                raise UnknownName("tenant", "tenant with VMs", name, replica.allocator.tenants)
+            return store.Release(tenant=name, released=(), waiting=waiting, **common)
+        released = tuple([replica.running(tenant.vms[vm]) for vm in self._leaving(operation, tenant)])
+        stamp = None if operation.vms else tenant.stamp
+        return store.Release(
+            tenant=name, premise=operation.premise, released=released, stamp=stamp, waiting=waiting, **common
+        )
+
+    def _leaving(self, operation: ReleaseVMs, tenant: Tenant) -> Sequence[str]:
+        """The names of the VMs to release, with what is held for them."""
+        if not operation.vms:
+            return list(tenant.vms)
+        named: set[str] = set()
         for i, name in enumerate(operation.vms):
             if name not in tenant.vms:
                 raise UnknownName(f"vms[{i}]", f"VM of tenant {operation.tenant}", name, tenant.vms)
-        names = (*operation.vms, *held_for(operation.vms, tenant)) if operation.vms else tuple(tenant.vms)
-        released = tuple([self.replica.running(tenant.vms[name]) for name in names])
-        return released, None if operation.vms and operation.generation is None else tenant.stamp
+            if name in named:
+                raise InvalidInput(f"vms[{i}]", f"{name} is named twice", "name each once")
+            named.add(name)
+        return [*operation.vms, *held_for(operation.vms, tenant)]
 
     def _check_features(self, operation: AddMachines) -> None:
         known = set(self.replica.allocator.zone.features)
@@ -717,6 +724,9 @@ class Agent:
                 self._give_back(delivery.round, tickets, delivery.error)
             else:
                 self._settle(delivery.round, tickets, delivery.outcomes, delivery.seconds)
+            if delivery.behind:
+                for ticket in tickets:
+                    ticket.asked = False
         if delivery.feed is not None:
             self._outdated |= delivery.feed.reload
             self._backlog.extend(delivery.feed.rows)
@@ -769,13 +779,13 @@ class Agent:
                 continue
             mine = isinstance(outcome, Replayed) and _is_of(outcome, self.name, round_, position)
             if isinstance(outcome, Committed):
-                replica.keep(round_, position, outcome.versions, outcome.stamp)
+                replica.keep(round_, position, outcome.versions, outcome.before, outcome.stamp)
             elif mine:  # the store was away after it had done it
                 ahead.plain = False
             else:
                 replica.take_back(round_, position)
             self.counters.commits += 1
-            self.avoidance.note(isinstance(outcome, Conflict))
+            self.avoidance.note(isinstance(outcome, Conflict) and outcome.reason != "premise")
         for outcome in outcomes:
             if isinstance(outcome, Conflict):
                 replica.adopt(outcome.machines, round_)
@@ -800,7 +810,14 @@ class Agent:
             decided = outcome.decided
             evicted, short = evicted_of(decided.record.victims), decided.record.short
             self._answer(
-                ticket, "done", placed=decided.placed, evicted=evicted, short=short, replayed=not mine, took=took
+                ticket,
+                "done",
+                placed=decided.placed,
+                evicted=evicted,
+                short=short,
+                generation=decided.record.generation,
+                replayed=not mine,
+                took=took,
             )
         elif ticket.asking:
             self._line_of(ticket).appendleft(ticket)  # and look again: the feed since then comes with this answer
@@ -838,7 +855,9 @@ class Agent:
         reasons = self.counters.reasons
         reasons[conflict.reason] = reasons.get(conflict.reason, 0) + 1
         self.counters.conflicts += isinstance(ticket.operation, PlaceVMs)
-        if conflict.reason == "gone":
+        if conflict.reason == "premise":
+            self._answer(ticket, "invalid", error=self._broken(ticket.operation, conflict))
+        elif conflict.reason == "gone" and isinstance(ticket.operation, PlaceVMs):  # what waited waits no longer
             self._answer(ticket, "invalid", error=Outdated("vms", conflict.detail, "look again at what runs"))
         elif conflict.reason == "registry":
             self._answer(ticket, "invalid", error=Taken("name", conflict.detail, "choose another"))
@@ -846,9 +865,16 @@ class Agent:
             self._answer(ticket, "conflicts", f"{conflict.detail} ({ticket.retries} retries)")
         else:
             ticket.retries += 1
-            ticket.decision, ticket.search, ticket.asked = None, None, False
-            ticket.not_before = conflict.stamp or 0
+            ticket.decision, ticket.search, ticket.asked = None, None, conflict.reason in BEHIND
             self._line_of(ticket).appendleft(ticket)
+
+    def _broken(self, operation: Operation, conflict: Conflict) -> InvalidInput:
+        """What is to be answered where the store says that something is not as whoever asks was told."""
+        try:
+            self._check_premise(operation, conflict.stamp or 0)
+        except InvalidInput as error:
+            return error
+        raise AssertionError("unreachable")
 
     def _answer(
         self,
@@ -962,14 +988,6 @@ def _generation_of(operation: Operation, outcome: Committed) -> int:
     if isinstance(operation, SetMachine):
         return outcome.versions.get(operation.machine, 0)
     return outcome.stamp
-
-
-def _homes_of(trial: Trial, names: Sequence[str]) -> _Homes:
-    """Where the VMs are that counted for those of a request, as a record keeps it."""
-    if trial.seating is FREE:
-        return {}
-    homes = {name: tuple([names[m] for m in part.homes]) for name, part in trial.seating.parts.items()}
-    return {"homes": homes.pop("", ()), "set_homes": homes}
 
 
 def _at_once(load: Callable[[], Loaded]) -> Future[Loaded]:

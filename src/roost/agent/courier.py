@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from roost.model.errors import RoostError, StoreUnavailable
-from roost.store.contract import Ask, Feed, Outcome, Proposal, Recheck, Round, Store
+from roost.store.contract import BEHIND, Ask, Conflict, Feed, Outcome, Proposal, Recheck, Round, Store
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between attempts to reach the store
 ROWS = 1_000  # of the feed, at once
@@ -31,14 +31,17 @@ class Group(msgspec.Struct, frozen=True, eq=False, gc=False):
     recheck: Recheck
     strict: bool = False
 
-    @property
-    def wants_news(self) -> bool:
+    def wants_news(self, outcomes: Sequence[Outcome]) -> bool:
         """Whether its answer has to come with all that was committed before.
 
-        Whoever asks looks again afterwards, and so does an agent that is refused whatever it decides on an outdated
-        machine.
+        Whoever asks looks again afterwards; so does an agent that knew too little, and one that is refused whatever it
+        decides on an outdated machine.
         """
-        return self.strict or any(isinstance(proposal, Ask) for proposal in self.proposals)
+        return (
+            self.strict
+            or any(isinstance(proposal, Ask) for proposal in self.proposals)
+            or any(isinstance(outcome, Conflict) and outcome.reason in BEHIND for outcome in outcomes)
+        )
 
     def commit(self, store: Store) -> list[Outcome]:
         """What a store makes of it."""
@@ -53,10 +56,11 @@ class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
     feed: Feed | None = None
     error: RoostError | None = None
     seconds: float = 0.0  # the store took
+    behind: bool = False  # there are news that should have come with it, and did not
 
 
 class Courier(Protocol):
-    """Takes groups to the store, one after another, in order."""
+    """Takes groups to the store, one after another, in order. Who wants news gets them with the answer."""
 
     def send(self, group: Group) -> None:
         """Commit this when its turn comes."""
@@ -76,11 +80,33 @@ def _as_roost_error(error: Exception) -> RoostError:
     return error if isinstance(error, RoostError) else StoreUnavailable(f"the store failed: {error!r}")
 
 
-class InlineCourier:
+class _Reader:
+    """Reads the feed in the caller's thread, whenever something is received."""
+
+    def __init__(self, store: Store) -> None:
+        self._feed, self._revision = store, 0
+
+    def follow(self, revision: int) -> None:
+        """Bring news after this revision from now on."""
+        self._revision = revision
+
+    def _with_news(self, back: list[Delivery]) -> list[Delivery]:
+        """What came back, and then the feed."""
+        try:
+            feed = self._feed.changes(self._revision)
+        except StoreUnavailable:  # the news can wait, the outcomes cannot
+            return [msgspec.structs.replace(each, behind=True) for each in back]
+        if feed.rows:
+            self._revision = feed.rows[-1].last
+        return [*back, Delivery(feed=feed)] if feed.rows or feed.reload else back
+
+
+class InlineCourier(_Reader):
     """Commits at once, in the caller's thread: where a commit is computing rather than waiting, and in simulations."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self._revision = store, 0
+        super().__init__(store)
+        self._store = store
         self._back: list[Delivery] = []
 
     def send(self, group: Group) -> None:
@@ -97,17 +123,7 @@ class InlineCourier:
         back, self._back = self._back, []
         if not back and seconds > 0:
             self._store.wait(self._revision, seconds)
-        try:
-            feed = self._store.changes(self._revision)
-        except StoreUnavailable:
-            return back  # the news can wait, the outcomes cannot
-        if feed.rows:
-            self._revision = feed.rows[-1].last
-        return [*back, Delivery(feed=feed)] if feed.rows or feed.reload else back
-
-    def follow(self, revision: int) -> None:
-        """Bring news after this revision from now on."""
-        self._revision = revision
+        return self._with_news(back)
 
     def close(self) -> None:
         """Nothing to stop."""
@@ -126,7 +142,7 @@ class PreparingStore(Store, Protocol):
         """Settle a group, all but for the disk; what is returned makes it durable, in any thread."""
 
 
-class DiskCourier:
+class DiskCourier(_Reader):
     """Settles in the caller's thread, and waits for the disk in another: the caller decides meanwhile.
 
     Where settling is computing in this process, two threads that both compute would only get in each other's way.
@@ -134,7 +150,8 @@ class DiskCourier:
 
     def __init__(self, store: PreparingStore, notify: Callable[[], None] = lambda: None) -> None:
         """`notify` is called, in the other thread, when there is something to receive."""
-        self._store, self._notify, self._revision = store, notify, 0
+        super().__init__(store)
+        self._store, self._notify = store, notify
         self._waiting: deque[Group] = deque()  # groups to settle when the one before is on the disk
         self._busy = False
         self._back: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
@@ -182,11 +199,11 @@ class DiskCourier:
                 if not back:
                     self._store.wait(self._revision, seconds)
         try:
-            return [*back, *self._news()]
+            return self._with_news(back)
         except Exception:
             if not back:
                 raise
-            return back  # a bug shows the next time, when no answer is lost by it
+            return [msgspec.structs.replace(each, behind=True) for each in back]  # a bug shows the next time
 
     def _came_back(self, seconds: float = 0.0) -> list[Delivery]:
         found: list[Delivery] = []
@@ -196,19 +213,6 @@ class DiskCourier:
             while True:
                 found.append(self._back.get_nowait())
         return found
-
-    def _news(self) -> list[Delivery]:
-        try:
-            feed = self._store.changes(self._revision)
-        except StoreUnavailable:
-            return []  # the news can wait, the outcomes cannot
-        if feed.rows:
-            self._revision = feed.rows[-1].last
-        return [Delivery(feed=feed)] if feed.rows or feed.reload else []
-
-    def follow(self, revision: int) -> None:
-        """Bring news after this revision from now on."""
-        self._revision = revision
 
     def close(self) -> None:
         """Stop, after what is being committed."""
@@ -286,9 +290,11 @@ class ThreadCourier:
             except Exception as failure:  # nothing may end this thread: whoever sent the group waits for an answer
                 error = _as_roost_error(failure)
             seconds = self._clock() - started
-            if group.wants_news:
+            if group.wants_news(outcomes):
                 with self._in_order:
-                    self._deliver(Delivery(group.round.number, outcomes, self._more(patient=True), error, seconds))
+                    feed = self._more(patient=True)
+                    behind = feed is None or len(feed.rows) == ROWS
+                    self._deliver(Delivery(group.round.number, outcomes, feed, error, seconds, behind))
             else:
                 self._deliver(Delivery(group.round.number, outcomes, None, error, seconds))
                 self._news.set()

@@ -10,10 +10,16 @@ import msgspec
 from roost.model.availability import Short
 from roost.model.inventory import MachineSpec
 from roost.model.request import Placement, Request
+from roost.store.contract import EXISTING, NO_PREMISE, Premise
 
 
 class _Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="do", gc=False):
-    """Something to do."""
+    """Something to do. What it rests on is checked when it is committed."""
+
+    @property
+    def premise(self) -> Premise:
+        """What whoever asks was told of the tenant."""
+        return NO_PREMISE
 
 
 class PlaceVMs(_Operation, frozen=True, tag="place"):
@@ -24,6 +30,11 @@ class PlaceVMs(_Operation, frozen=True, tag="place"):
     existing: bool = False  # the tenant must have VMs
     healing: bool = False  # the VMs ran until their machine failed
     requeued: bool = False  # they waited for room since they had to give way; nobody from outside can say so
+
+    @property
+    def premise(self) -> Premise:
+        """The tenant is new, or has VMs, or is at a generation; or it is all the same."""
+        return Premise(self.existing, self.generation)
 
     def request_now(self, exists: bool) -> Request:
         """What is asked for: VMs that waited go by the constraints that their tenant has now, if it has VMs."""
@@ -37,12 +48,22 @@ class ReleaseVMs(_Operation, frozen=True, tag="release"):
     vms: tuple[str, ...] = ()
     generation: int | None = None  # the tenant must have this one
 
+    @property
+    def premise(self) -> Premise:
+        """The tenant has VMs; but it may be deleted when all of them wait to be placed again."""
+        return Premise(bool(self.vms) or self.generation is not None, self.generation)
+
 
 class HealVMs(_Operation, frozen=True, tag="heal"):
     """Place VMs of a tenant again whose machines are not ready; all of them, or none."""
 
     tenant: str
     vms: tuple[str, ...]
+
+    @property
+    def premise(self) -> Premise:
+        """The tenant has VMs."""
+        return EXISTING
 
 
 class MoveVM(_Operation, frozen=True, tag="move"):
@@ -52,6 +73,11 @@ class MoveVM(_Operation, frozen=True, tag="move"):
     vm: str
     machine: str  # the target, in every step
     step: Literal["hold", "finish", "cancel", "whole"] = "whole"
+
+    @property
+    def premise(self) -> Premise:
+        """The tenant has VMs."""
+        return EXISTING
 
 
 class SetMachine(_Operation, frozen=True, tag="machine"):

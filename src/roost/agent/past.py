@@ -12,7 +12,7 @@ from roost.agent.gang import Trial, closed_units
 from roost.agent.healing import to_heal
 from roost.agent.operation import HealVMs, Operation, PlaceVMs
 from roost.agent.replica import Replica
-from roost.agent.seating import seated
+from roost.agent.seating import seating
 from roost.engine.recheck import rows_of
 from roost.engine.ruleset import RulePolicy
 from roost.model.change import Placed
@@ -39,14 +39,15 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
     _see_what_it_saw(store, replica, seen, record.position)
     allocator = replica.allocator
     allocator.engine.rng[0] = record.lots
-    index, request = allocator.zone.machine_index, _request(allocator, operation)
-    if tenant := allocator.tenants.get(request.tenant):
+    index = allocator.zone.machine_index
+    request, leaving = _request(allocator, operation)
+    tenant = allocator.tenants.get(request.tenant)
+    if tenant is not None:
         tenant.constraints = record.constraints
     order = record.order or tuple(range(len(request.vms)))
     names = [decided.placed[i].machine for i in order] if decided.placed else record.found
-    homes = {name: [index[each] for each in there] for name, there in {"": record.homes, **record.set_homes}.items()}
     shapes = allocator.shapes_of(request, allocator.arms[0], Purpose[record.purpose.upper()])
-    beside = seated(record.constraints, request.vms, homes)
+    beside = seating(record.constraints, request.vms, tenant.vms.values() if tenant else (), leaving)
     trial = Trial(
         order=order,
         shapes=shapes,
@@ -62,11 +63,12 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
     return allocator.recall(request, trial, _placements(decided), victims)
 
 
-def _request(allocator: Allocator, operation: PlaceVMs | HealVMs) -> Request:
+def _request(allocator: Allocator, operation: PlaceVMs | HealVMs) -> tuple[Request, list[RunningVM]]:
+    """What was asked for, and the VMs that were to leave for it."""
     if isinstance(operation, PlaceVMs):
-        return operation.request_now(operation.request.tenant in allocator.tenants)
-    lost, _ = to_heal(allocator, operation)
-    return Request(operation.tenant, tuple(vm.vm for vm in lost))
+        return operation.request_now(operation.request.tenant in allocator.tenants), []
+    lost, held = to_heal(allocator, operation)
+    return Request(operation.tenant, tuple(vm.vm for vm in lost)), [*lost, *held]
 
 
 def _placements(decided: Decided) -> tuple[Placement, ...]:

@@ -175,8 +175,8 @@ class Replica:
         if tenant := self.allocator.tenants.get(ahead.tenant):
             tenant.created = ahead.created
 
-    def keep(self, round_: int, position: int, versions: Mapping[str, int], stamp: int) -> None:
-        """A placement is committed; the feed will bring it."""
+    def keep(self, round_: int, position: int, versions: Mapping[str, int], before: int, stamp: int) -> None:
+        """A placement is committed; the feed will bring it. Its tenant has a stamp instead of the one before."""
         ahead = self.ahead[round_].placed[position]
         ahead.versions = versions
         index, fed, adopted = self.allocator.zone.machine_index, self.fed, self.adopted
@@ -185,8 +185,11 @@ class Replica:
             seen = self.seen(machine) if adopted else fed[machine]
             if version == seen + 1:  # nobody else's change lies between
                 fed[machine] = version
-        if (tenant := self.allocator.tenants.get(ahead.tenant)) and stamp > tenant.stamp:
+        tenant = self.allocator.tenants[ahead.tenant]
+        if tenant.stamp == before:
             tenant.stamp, tenant.constraints = stamp, ahead.constraints
+        else:  # somebody's change lies between: who has the stamp must know all VMs, so the feed is to bring it
+            self.ahead[round_].plain = False
 
     def adopt(self, rows: Iterable[MachineRow], round_: int) -> None:
         """Believe rows that came with a conflict of a round, unless the feed has brought newer ones."""

@@ -40,7 +40,11 @@ class UnknownName(InvalidInput):
 
     code = "roost.unknown_name"
 
-    def __init__(self, where: str, kind: str, name: object, known: Iterable[str]) -> None:
+    def __init__(self, where: str, kind: str, name: object, known: Iterable[str] | None) -> None:
+        """`known`: names to compare it with; None: nobody here knows them all."""
+        if known is None:
+            super().__init__(where, f"no {kind} is called {str(name)!r}", "check the name")
+            return
         known = list(known)
         start = str(name)[: max(1, len(str(name)) // 2)]
         if len(known) > MANY:  # comparing with all of a zone's machines would take seconds

@@ -83,7 +83,7 @@ class VirtualCourier:
     def bring(self, due: float, group: Group, outcomes: Sequence[Outcome], seconds: float) -> None:
         """Deliver then what came of a group just now. Whoever asked something gets all that was committed before."""
         self._back.append((due, Delivery(group.round.number, outcomes, seconds=seconds)))
-        if group.wants_news:
+        if group.wants_news(outcomes):
             self._told = self._clock.now
 
     @property

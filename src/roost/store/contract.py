@@ -34,6 +34,23 @@ WAITING = "waiting"  # the kind of registry entry, by VM, of those that had to g
 # --------------------------------------------------------------------------------------------------------- proposals
 
 
+class Premise(msgspec.Struct, frozen=True, gc=False):
+    """What whoever asks was told of a tenant, and rests on: it is so when the proposal is committed, or it is not.
+
+    The stamps that proposals carry besides say what an agent knew when it decided; that is another matter.
+    """
+
+    existing: bool = False  # the tenant has VMs
+    generation: int | None = None  # its stamp; 0: it has no VMs
+
+    def holds(self, stamp: int) -> bool:
+        """Whether it is so of a tenant with this stamp; 0: it has no VMs."""
+        return (stamp > 0 or not self.existing) and self.generation in (None, stamp)
+
+
+NO_PREMISE, EXISTING = Premise(), Premise(existing=True)
+
+
 class Victim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A VM that is to give way, as it runs."""
 
@@ -54,6 +71,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     request: bytes  # what was asked for, as JSON: the same key with another request is a mistake
     record: Record
     tenant: str
+    premise: Premise = NO_PREMISE
     constraints: Constraints = UNCONSTRAINED
     stamp: int = 0  # the tenant's when this was decided; 0: it had no VMs
     placed: tuple[Placed, ...]
@@ -71,8 +89,9 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     request: bytes
     record: Record
     tenant: str
+    premise: Premise = NO_PREMISE
     released: tuple[Placed, ...]
-    stamp: int | None = None  # if given, the tenant must be as it was then: for taking away all of its VMs
+    stamp: int | None = None  # if given, these are all VMs that the tenant has, and it must be as it was then
     waiting: tuple[str, ...] = ()  # VMs of the tenant that wait for room: they wait no longer
 
 
@@ -86,6 +105,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     request: bytes
     record: Record
     tenant: str
+    premise: Premise = NO_PREMISE
     constraints: Constraints = UNCONSTRAINED
     stamp: int  # the tenant's when this was decided
     vm: Placed  # as it runs
@@ -196,8 +216,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     waited_us: int = 0  # in the queue, the earlier tries included
     decided_us: int = 0
     constraints: Constraints = UNCONSTRAINED  # the tenant's then
-    homes: tuple[str, ...] = ()  # machines of the tenant's VMs in no availability set, if it has constraints
-    set_homes: Mapping[str, tuple[str, ...]] = {}  # of those in the sets that the request has VMs of
     order: tuple[int, ...] = ()  # in which the VMs were placed, unless as they came
     found: tuple[str, ...] = ()  # of a request that was declined: the machines that its first VMs found, in that order
     refused: tuple[int, ...] = ()  # units found too small for VMs that stay together
@@ -207,6 +225,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     lots: int = 0  # the state of its random numbers afterwards
     avoiding: bool = False  # drew among the top N instead of the best, to avoid conflicts
     purpose: PurposeName = "new"  # of a request to place
+    generation: int = 0  # of the tenant or the machine afterwards, as it was answered: the store writes it
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -257,9 +276,11 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     versions: Mapping[str, int] = NOTHING  # of the machines touched
     stamp: int = 0  # the tenant's from now on
     changed: bool = True  # the feed has an entry of it; else everything was so already
+    before: int = 0  # of what was placed: the tenant's stamp until now, which may be news to the agent
 
 
-Reason = Literal["room", "stale", "tenant", "name", "machine", "gone", "registry", "victims"]
+Reason = Literal["premise", "room", "stale", "tenant", "name", "machine", "gone", "registry", "victims"]
+BEHIND: frozenset[Reason] = frozenset({"tenant", "name", "machine", "gone"})  # the agent has to hear more, to go on
 
 
 class Conflict(msgspec.Struct, frozen=True, gc=False):
@@ -268,7 +289,7 @@ class Conflict(msgspec.Struct, frozen=True, gc=False):
     reason: Reason
     detail: str
     machines: tuple[MachineRow, ...] = ()
-    stamp: int | None = None  # the tenant's, now
+    stamp: int | None = None  # the tenant's, now; of a machine that is not as whoever asks was told, its version
 
 
 class Replayed(msgspec.Struct, frozen=True, gc=False):

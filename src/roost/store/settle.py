@@ -176,7 +176,7 @@ class _Desk:
                 elif isinstance(proposal, Ask):
                     result.outcomes.append(Committed(changed=False))
                 elif isinstance(proposal, Decline):
-                    self._decide(proposal, "declined")
+                    self._decide(proposal, outcome="declined")
                     result.outcomes.append(Committed(changed=False))
                 else:
                     result.outcomes.append(SETTLERS[type(proposal)](self, proposal))
@@ -191,13 +191,17 @@ class _Desk:
             result.outcomes[i] = msgspec.structs.replace(result.outcomes[i], machines=rows)
         return result
 
-    def _decide(self, proposal: Decidable, outcome: Literal["committed", "declined"] = "committed") -> None:
+    def _decide(
+        self, proposal: Decidable, generation: int = 0, outcome: Literal["committed", "declined"] = "committed"
+    ) -> None:
+        """Remember what came of a key, so that it is answered alike when it is asked for again."""
         placed = proposal.placed if isinstance(proposal, Place) else ()
+        record = proposal.record
         self.result.decided[proposal.key] = Decided(
             key=proposal.key,
             outcome=outcome,
             request=proposal.request,
-            record=proposal.record,
+            record=msgspec.structs.replace(record, generation=generation) if generation else record,
             placed=placed,
         )
 
@@ -223,6 +227,7 @@ class _Desk:
             raise InvalidInput("proposal", "names no tenant or no VM", "name both")
         known = facts.tenants.get(tenant)
         now = known.stamp if known else 0
+        self._check_premise(proposal, now)
         self._check_tenant(proposal, known)
         touched = dict.fromkeys(each.machine for each in proposal.placed)
         for name in touched:
@@ -267,7 +272,7 @@ class _Desk:
         count = (known.vms if known else 0) + len(proposal.placed) - len(own) - len(leaving)
         row = TenantRow(proposal.constraints, self.stamp, count)
         facts.tenants[tenant] = self.result.tenants[tenant] = row
-        self._decide(proposal)
+        self._decide(proposal, self.stamp)
         self._enter(
             proposal,
             tenant=tenant,
@@ -280,7 +285,7 @@ class _Desk:
             registered=(*self._wait(own, tenant, proposal.constraints, proposal), *self._wait_no_longer(proposal)),
             versions=versions,
         )
-        return Committed(versions, self.stamp)
+        return Committed(versions, self.stamp, before=now)
 
     def _check_leaving(self, proposal: Place, stamp: int) -> tuple[Placed, ...]:
         """VMs are where the proposal says, on machines that are not ready, with what is held for them."""
@@ -437,11 +442,12 @@ class _Desk:
         if not tenant or not (proposal.released or proposal.waiting):
             raise InvalidInput("proposal", "names no tenant or no VM", "name both")
         known = facts.tenants.get(tenant)
+        self._check_premise(proposal, known.stamp if known else 0)
         if not proposal.released:
             return self._wait_for_nothing(proposal, known)
         if known is None:
             raise _Lost("gone", f"tenant {tenant} has no VMs", stamp=0)
-        if proposal.stamp is not None and known.stamp != proposal.stamp:
+        if proposal.stamp is not None and (proposal.stamp, len(proposal.released)) != (known.stamp, known.vms):
             raise _Lost("tenant", f"tenant {tenant} has other VMs by now", stamp=known.stamp)
         names: set[str] = set()
         for each in proposal.released:
@@ -461,19 +467,19 @@ class _Desk:
         for each in released:
             self.bench.remove(each.machine, each.spec, tenant)
         self._take_off(released, tenant, versions)
-        rest = self._fewer(tenant, known, len(proposal.released))
-        self._decide(proposal)
+        stamp = self.stamp if self._fewer(tenant, known, len(proposal.released)) else 0
+        self._decide(proposal, stamp)
         self._enter(
             proposal,
             tenant=tenant,
             constraints=known.constraints,
             before=known.stamp,
-            after=self.stamp if rest else 0,
+            after=stamp,
             released=released,
             registered=self._give_up(proposal),
             versions=versions,
         )
-        return Committed(versions, self.stamp if rest else 0)
+        return Committed(versions, stamp)
 
     def _wait_for_nothing(self, proposal: Release, known: TenantRow | None) -> Outcome:
         """A tenant of which nothing runs is deleted: all of it waits, and waits no longer."""
@@ -485,7 +491,7 @@ class _Desk:
             raise _Lost("tenant", f"not all VMs of tenant {proposal.tenant} wait still", stamp=stamp)
         self._decide(proposal)
         self._enter(proposal, registered=changes)
-        return Committed({}, 0)
+        return Committed()
 
     def _give_up(self, proposal: Release) -> tuple[Registered, ...]:
         """Those of a tenant that is deleted are not placed again."""
@@ -499,11 +505,12 @@ class _Desk:
     def move(self, proposal: Move) -> Outcome:
         facts, tenant, vm, target = self.facts, proposal.tenant, proposal.vm, proposal.machine
         known = facts.tenants.get(tenant)
+        self._check_premise(proposal, known.stamp if known else 0)
         if known is None:
             raise _Lost("gone", f"tenant {tenant} has no VMs", stamp=0)
         self._check_moving(proposal, known)
         if proposal.hold if proposal.held else vm.machine == target:  # so it is already
-            self._decide(proposal)
+            self._decide(proposal, known.stamp)
             return Committed(stamp=known.stamp, changed=False)
         self._check_tenant(proposal, known)
         if target not in facts.machines:
@@ -530,7 +537,7 @@ class _Desk:
         self._put_on(placed, tenant, versions)
         count = known.vms + len(placed) - len(released)
         facts.tenants[tenant] = self.result.tenants[tenant] = TenantRow(known.constraints, self.stamp, count)
-        self._decide(proposal)
+        self._decide(proposal, self.stamp)
         self._enter(
             proposal,
             tenant=tenant,
@@ -554,6 +561,12 @@ class _Desk:
         held, hold = VMRow(tenant, proposal.machine, vm.spec) if proposal.held else None, vms.get(hold_of(vm.vm))
         if (hold and msgspec.structs.replace(hold, since=0.0)) != held:
             raise _Lost("tenant", f"what is held for VM {vm.vm} is another by now", stamp=known.stamp)
+
+    def _check_premise(self, proposal: Place | Release | Move, stamp: int) -> None:
+        """What whoever asks was told of the tenant is still so, whatever the agent knows."""
+        if not proposal.premise.holds(stamp):
+            state = f"is at generation {stamp} by now" if stamp else "has no VMs by now"
+            raise _Lost("premise", f"tenant {proposal.tenant} {state}", stamp=stamp)
 
     def _check_tenant(self, proposal: Place | Move, known: TenantRow | None) -> None:
         """The tenant is as the proposal knows it, as far as that matters."""
@@ -598,10 +611,10 @@ class _Desk:
     def set_condition(self, proposal: SetCondition) -> Outcome:
         row = self.facts.machines.get(proposal.machine)
         if row is None:
-            raise _no("machine", proposal.machine)
+            raise UnknownName("machine", "machine", proposal.machine, None)
         _check_condition(proposal.condition)
         if proposal.version is not None and row.version != proposal.version:
-            raise _Lost("stale", f"machine {proposal.machine} has changed", (proposal.machine,))
+            raise _Lost("premise", f"machine {proposal.machine} has changed", (proposal.machine,), row.version)
         changed = {field: value for field, value in proposal.condition.items() if getattr(row, field) != value}
         versions: dict[str, int] = {}
         if changed:
@@ -612,13 +625,13 @@ class _Desk:
                 setattr(row, name, value)
                 self.bench.set_condition(proposal.machine, name, value)
             self._enter(proposal, conditions=tuple(changes), versions=versions)
-        self._decide(proposal)
+        self._decide(proposal, versions.get(proposal.machine, 0))
         return Committed(versions, changed=bool(changed))
 
     def set_quarantine(self, proposal: SetQuarantine) -> Outcome:
         cluster = self.facts.clusters.get(proposal.cluster)
         if cluster is None:
-            raise _no("cluster", proposal.cluster)
+            raise UnknownName("cluster", "cluster", proposal.cluster, None)
         if changed := cluster.quarantined != proposal.quarantined:
             change = QuarantineChange(proposal.cluster, cluster.quarantined, proposal.quarantined)
             self._recount(proposal.cluster, msgspec.structs.replace(cluster, quarantined=proposal.quarantined))
@@ -669,7 +682,7 @@ class _Desk:
         facts = self.facts
         for name in proposal.machines:
             if name not in facts.machines:
-                raise _no("machine", name)
+                raise UnknownName("machine", "machine", name, None)
             if count := facts.machines[name].vms:
                 raise InvalidInput(f"machine {name}", f"runs {count} VMs", "drain it and release them first")
             if name in self.result.added:
@@ -740,10 +753,6 @@ def _replay(answered: Decided, proposal: Proposal) -> Outcome:
         problem = f"{proposal.key!r} was used for another request"
         return Rejected(InvalidInput("key", problem, "use a new key for a new request"))
     return Replayed(answered)
-
-
-def _no(kind: str, name: str) -> InvalidInput:
-    return InvalidInput(kind, f"no {kind} is called {name!r}", "check the name")
 
 
 def _check_condition(condition: Mapping[str, int]) -> None:

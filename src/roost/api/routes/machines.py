@@ -62,22 +62,7 @@ Name = Annotated[str, Parameter(max_length=200, description="As lists show it.")
 async def _write(asking: Asking, operation: Operation, key: str | None, dry_run: bool) -> Response[Done]:
     service, by = asking.service, asking.principal.name
     ticket = await service.rehearse(operation, by) if dry_run else await service.submit(operation, key or new_key(), by)
-    try:
-        return done(asking, ticket, dry_run=dry_run)
-    except Refused as refused:
-        raise _missing(asking, operation, refused) from None
-
-
-def _missing(asking: Asking, operation: Operation, refused: Refused) -> Refused:
-    """The store says only that it cannot be done: what the path names may not be there."""
-    zone = asking.service.agent.allocator.zone
-    if refused.code == "roost.invalid_request" and (
-        (isinstance(operation, SetMachine) and operation.machine not in zone.machine_index)
-        or (isinstance(operation, SetCluster) and operation.cluster not in zone.cluster_names)
-        or (isinstance(operation, RemoveMachines) and any(m not in zone.machine_index for m in operation.machines))
-    ):
-        refused.code = "roost.not_found"
-    return refused
+    return done(asking, ticket, dry_run=dry_run)
 
 
 # ----------------------------------------------------------------------------------------------------------- machines

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 import re
-from contextlib import suppress
 from itertools import islice
 from typing import Annotated
 
-import msgspec
 from litestar import delete, get, post
 from litestar.params import JSONBody, Parameter
 from litestar.response import Response
@@ -87,16 +85,9 @@ async def _place(asking: Asking, operation: PlaceVMs, key: str | None, dry_run: 
     else:
         ticket = await service.submit(operation, _key(asking, key), by)
     try:
-        found = await placed(asking, tenant, ticket, dry_run=dry_run)
+        return await placed(asking, tenant, ticket, dry_run=dry_run)
     except Refused as refused:
         raise _exists(operation, refused) from None
-    return await _as_it_is(asking, found) if found.replayed else found
-
-
-async def _as_it_is(asking: Asking, found: Placed) -> Placed:
-    """What was placed before, with the generation that the tenant has now."""
-    row = await asking.service.read(lambda store: store.tenant(found.tenant))
-    return msgspec.structs.replace(found, generation=row.stamp if row else 0)
 
 
 def _response(body: Placed) -> Response[Placed]:
@@ -212,10 +203,6 @@ async def do_batch(asking: Asking, data: Batch, dry_run: bool = False) -> BatchR
         await asyncio.wait(tickets)
     pairs = zip(data.requests, waiting, strict=True)
     results = await asyncio.gather(*(_result(asking, item, each, dry_run) for item, each in pairs))
-    for i, result in enumerate(results):
-        if result.placed is not None and result.placed.replayed:
-            with suppress(Refused, RoostError):  # what was placed is known, in any case
-                results[i] = msgspec.structs.replace(result, placed=await _as_it_is(asking, result.placed))
     succeeded = sum(result.problem is None for result in results)
     return BatchResults(results=results, done=succeeded, failed=len(results) - succeeded)
 
@@ -346,10 +333,15 @@ async def delete_vm(vm: VMPath, scope: Scope, key: Key = None, dry_run: DryRun =
     asking = asking_of(scope)
     name = vm.strip("/")
     tenant = name.partition("/")[0]
-    if key and asking.principal.owns(tenant) and await was_decided(asking, _key(asking, key)):
-        return await _release(asking, ReleaseVMs(tenant, (name,)), key, dry_run)  # it may be gone because of this key
-    name, row = await _running(asking, vm)
-    return await _release(asking, ReleaseVMs(row.tenant, (name,)), key, dry_run)
+    if not (key and asking.principal.owns(tenant) and await was_decided(asking, _key(asking, key))):
+        name, row = await _running(asking, vm)  # else it may be gone because of this key
+        tenant = row.tenant
+    try:
+        return await _release(asking, ReleaseVMs(tenant, (name,)), key, dry_run)
+    except Refused as refused:
+        if refused.field == "vms[0]":  # it was there, and is gone meanwhile
+            raise Refused("roost.not_found", refused.detail, field="vm") from None
+        raise
 
 
 @post("/v1/vms/{vm:path}", status_code=200, **may("operate", *WRITING, "roost.not_found"))
