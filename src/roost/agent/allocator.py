@@ -14,7 +14,7 @@ from roost.agent.evicting import MustWait, choose_victims, never
 from roost.agent.gang import Trial, place_gang
 from roost.agent.order import placing_order
 from roost.agent.rehearsal import Rehearsal, try_out
-from roost.agent.remedy import remedies
+from roost.agent.remedy import remedies as remedies_for
 from roost.agent.seating import Seating, seating
 from roost.engine.admission import refusal
 from roost.engine.compiler import compile_rules
@@ -436,6 +436,16 @@ class Allocator:
         thresholds.check_size(cluster, int(self.zone.clusters[c]["machines"]))
         self.view.set_thresholds(c, thresholds)
 
+    def has_machine_for(self, vm: VM, arm: Arm) -> bool:
+        """Whether any machine would have a VM that is healed, whatever else its tenant wants. Nothing is placed."""
+        shape = arm.shapes.of(vm, 0, purpose=Purpose.HEALING)
+        before = self.view.attempt()
+        arm.engine.desk.close()
+        try:
+            return arm.engine.assign(shape).machine >= 0
+        finally:
+            self.view.rewind(before)
+
     # -------------------------------------------------------------------------------------------- moving
 
     def refusal(self, running: RunningVM, machine: int, off: Iterable[RunningVM]) -> str | None:
@@ -489,7 +499,7 @@ class Allocator:
         found = explain(arm.engine, self.view, subject)
         if trial.failed_vm is None:
             return _giving_way(found, subject, self._would_give_way(trial, arm, at, fixed))
-        return found.with_remedies(remedies(self, rehearsal, request, number, trial))
+        return found.with_remedies(remedies_for(self, rehearsal, request, number, trial))
 
     def _would_give_way(
         self, trial: Trial, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
@@ -525,14 +535,19 @@ class Allocator:
             )
         return self.view.at(decision.before)
 
-    def explain_past(self, decision: Decision, vm: int | None) -> Explanation:
+    def explain_past(self, decision: Decision, vm: int | None, *, remedies: bool = True) -> Explanation:
         subject = self._subject(decision.request, decision.trial, vm)
         found = _giving_way(explain(decision.engine, self._past(decision), subject), subject, decision.victims)
         arm = self.arm_of(decision.request.tenant)
-        if decision.ok or not self.view.unchanged_since(decision.after) or decision.engine is not arm.engine:
+        if (
+            not remedies
+            or decision.ok
+            or not self.view.unchanged_since(decision.after)
+            or decision.engine is not arm.engine
+        ):
             return found
         rehearsal, number = Rehearsal(arm.engine, arm.shapes), self._number(decision.request)
-        return found.with_remedies(remedies(self, rehearsal, decision.request, number, decision.trial))
+        return found.with_remedies(remedies_for(self, rehearsal, decision.request, number, decision.trial))
 
     def why_not_past(self, decision: Decision, machine: str, vm: int | None) -> WhyNot:
         subject = self._subject(decision.request, decision.trial, vm)

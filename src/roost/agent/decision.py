@@ -54,9 +54,12 @@ class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
         """Why: the funnel of rules, the candidates and what decided, or why nothing fits. `str()` renders it."""
         return self.explain()
 
-    def explain(self, vm: int | None = None) -> Explanation:
-        """The same of a VM of the request by its index; of the one that failed, else of the first, if not said."""
-        return self.allocator.explain_past(self, vm)
+    def explain(self, vm: int | None = None, *, remedies: bool = True) -> Explanation:
+        """The same of a VM of the request by its index; of the one that failed, else of the first, if not said.
+
+        `remedies`: with what would make it fit, if nothing does.
+        """
+        return self.allocator.explain_past(self, vm, remedies=remedies)
 
     def why_not(self, machine: str, vm: int | None = None) -> WhyNot:
         """Why a machine did not get a VM of the request (the first, or the one that failed, unless `vm` says which)."""

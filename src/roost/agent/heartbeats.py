@@ -52,7 +52,7 @@ class Heartbeats:
     @property
     def silent(self) -> set[str]:
         """Machines that are down because they fell silent, as far as the copy knows."""
-        return {name for kind, name in self._agent.replica.registry if kind == SILENT}
+        return set(self._agent.replica.registry.of(SILENT))
 
     def hear(self, machines: Iterable[str]) -> list[str]:
         """These are alive; returns those that the zone does not have."""

@@ -19,7 +19,6 @@ from roost.agent.operation import Status
 from roost.agent.thresholds import Standing, standings
 from roost.model.request import HOLD
 from roost.model.thresholds import PURPOSES
-from roost.store.contract import WAITING
 
 if TYPE_CHECKING:
     from roost.api.service import Service
@@ -161,7 +160,7 @@ class Metrics:
         self.empty.set(usage.empty_machines)
         self.vms.set(usage.vms)
         self.tenants.set(usage.tenants)
-        self.waiting.set(sum(kind == WAITING for kind, _ in agent.replica.registry))
+        self.waiting.set(len(agent.replica.waiting.vms))
         if (healer := service.healer) is not None:
             self.unhealed.set(len(healer.waiting))
             counts = healer.counts

@@ -33,6 +33,7 @@ from roost.agent.past import recall
 from roost.agent.requeue import Requeue
 from roost.agent.warm_up import warm_up
 from roost.api.changes import ChangeLog
+from roost.api.healings import outages_of
 from roost.api.metrics import Metrics
 from roost.api.outlook import Outlook
 from roost.api.policies import KINDS, PolicyBook
@@ -88,7 +89,7 @@ class Service:
         self._loop = asyncio.get_running_loop()
         self._pumping, self._gathered = False, 0
         self._deadlines: deque[tuple[float, asyncio.Future[Ticket]]] = deque()
-        self._registry: object = None  # the one that was read last
+        self._read: tuple[object, tuple[int, ...]] = (None, ())  # the registry that was read last, and its mark
         self.requeue: Requeue | None = None  # places again what had to give way
         self.healer: Healer | None = None  # places again what is on machines that are down
         self.heartbeats: Heartbeats | None = None  # who was heard of, if this process counts
@@ -123,7 +124,8 @@ class Service:
         self.requeue = Requeue(self.agent, self._loop.time, self._note)
         healing = self.settings.healing
         delay = HEALER_SECONDS * self.place
-        self.healer = Healer(self.agent, time.time, healing.retry_seconds, healing.flaps, delay, self._note)
+        self.healer = Healer(self.agent, self._loop.time, healing.retry_seconds, healing.flaps, delay, self._note)
+        self._tasks.append(asyncio.create_task(self._recall_outages(self.healer, self.agent.replica.revision)))
         if healing.heartbeat_seconds:
             self.heartbeats = Heartbeats(self.agent, self._loop.time, healing.heartbeat_seconds)
         outlook = Outlook(self)
@@ -141,6 +143,11 @@ class Service:
         log.info(
             "ready", agent=agent.name, revision=agent.replica.revision, machines=len(agent.allocator.zone.machines)
         )
+
+    async def _recall_outages(self, healer: Healer, revision: int) -> None:
+        """Which machines went down before this process began; what is trimmed or cannot be read counts for nothing."""
+        with contextlib.suppress(RoostError):
+            healer.remember(await asyncio.to_thread(outages_of, self.store, revision, time.time()))
 
     def _open(self) -> None:
         given, settings = self.settings.agent, self.settings
@@ -243,12 +250,12 @@ class Service:
 
     def _note_unhealed(self, ticket: Ticket, operation: HealVMs) -> None:
         """Say of VMs that found no machine why not, for whoever looks at what waits."""
-        answer, healer = ticket.answer, self.healer
-        if answer is None or answer.status != "declined" or healer is None or len(operation.vms) > 1:
-            return
-        lost, found = healer.waiting.get(operation.vms[0]), self.explain_refusal(ticket)
-        if lost and found:
-            lost.why = found.summary
+        answer, healer, vm = ticket.answer, self.healer, operation.vms[0]
+        declined = answer is not None and answer.status == "declined" and len(operation.vms) == 1
+        if declined and healer is not None and healer.may_tell(vm):
+            found = self.explain_refusal(ticket, remedies=False)
+            if found is not None and (lost := healer.waiting.get(vm)):
+                lost.why = found.summary
 
     async def rehearse(self, operation: Operation, by: str = "") -> Ticket:
         """What would come of it; nothing is done."""
@@ -352,7 +359,7 @@ class Service:
             progress = agent.step()  # what was committed at once is answered at once
         if progress or agent.can_decide:
             self._pump_soon()
-        if agent.replica.registry is not self._registry:
+        if self._read != self._marked():
             self._read_registry()
         self.changes.wake()
 
@@ -426,11 +433,16 @@ class Service:
 
     # -------------------------------------------------------------------------------------- the registry
 
+    def _marked(self) -> tuple[object, tuple[int, ...]]:
+        """Another value once there is something new to take in. What else is in the registry is no matter here."""
+        replica = self.agent.replica
+        return replica, replica.registry.mark(TOKEN, *KINDS)
+
     def _read_registry(self) -> None:
         """Take in tokens and policies as the feed brought them."""
-        registry = self._registry = self.agent.replica.registry
-        self.tokens = TokenBook({name: value for (kind, name), value in registry.items() if kind == TOKEN})
-        before, self.policies = self.policies, PolicyBook(registry, self._own)
+        registry, self._read = self.agent.replica.registry, self._marked()
+        self.tokens = TokenBook(registry.of(TOKEN))
+        before, self.policies = self.policies, PolicyBook(registry.only(*KINDS), self._own)
         if self.policies.in_force != before.in_force and self.ready:
             self._begin(self._switch)
         if self.policies.shadow != before.shadow and self.ready:
@@ -496,20 +508,23 @@ class Service:
 
     # ------------------------------------------------------------------------------------------ explaining
 
-    def explain_refusal(self, ticket: Ticket) -> Explanation | None:
-        """Why a request found no room. Of tenants without constraints, one of the same kind answers for a second."""
+    def explain_refusal(self, ticket: Ticket, *, remedies: bool = True) -> Explanation | None:
+        """Why a request found no room. Of tenants without constraints, one of the same kind answers for a second.
+
+        `remedies`: and what would make it fit, which takes longest to find.
+        """
         decision = ticket.decision
         if decision is None:
             return None
         trial = decision.trial
         assert trial.failed_vm is not None
         shape, plain = trial.shapes[trial.failed_vm], decision.constraints == UNCONSTRAINED
-        kind = (shape.machine_key, shape.cluster_key, id(decision.engine))
+        kind = (shape.machine_key, shape.cluster_key, id(decision.engine), remedies)
         now = self._loop.time()
         if plain and (known := self._explained.get(kind)) and known[0] > now:
             return known[1]
         try:
-            found = decision.explanation
+            found = decision.explain(remedies=remedies)
         except RoostError:  # the zone has moved on too far
             return None
         if plain:
