@@ -27,7 +27,7 @@ from roost.agent.agent import Agent, AgentSettings, Loaded, Ticket
 from roost.agent.allocator import Allocator
 from roost.agent.contrast import Shadow
 from roost.agent.healing import Healer
-from roost.agent.heartbeats import Heartbeats
+from roost.agent.heartbeats import NOTE, Heard, Heartbeats
 from roost.agent.operation import HealVMs, Operation, PlaceVMs, ReleaseVMs, SetEntry
 from roost.agent.past import recall
 from roost.agent.requeue import Requeue
@@ -47,7 +47,7 @@ from roost.model.errors import RoostError, StoreUnavailable
 from roost.model.request import UNCONSTRAINED, VM
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
-from roost.settings import Settings
+from roost.settings import POSTGRES, Settings
 from roost.store.contract import Store
 from roost.wiring import ensure_store, find_policy, open_agent, open_store, settle_memory
 
@@ -94,6 +94,7 @@ class Service:
         self.healer: Healer | None = None  # places again what is on machines that are down
         self.heartbeats: Heartbeats | None = None  # who was heard of, if this process counts
         self.shadow: Shadow | None = None  # what decides beside the policy in force
+        self._exchanging: asyncio.Task[None] | None = None  # heartbeats, with other processes
         self._switching: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._compiling = ThreadPoolExecutor(1, "roost-compiler")
@@ -127,7 +128,8 @@ class Service:
         self.healer = Healer(self.agent, self._loop.time, healing.retry_seconds, healing.flaps, delay, self._note)
         self._tasks.append(asyncio.create_task(self._recall_outages(self.healer, self.agent.replica.revision)))
         if healing.heartbeat_seconds:
-            self.heartbeats = Heartbeats(self.agent, self._loop.time, healing.heartbeat_seconds)
+            exchange = self._exchange if self.settings.store.url.startswith(POSTGRES) else None
+            self.heartbeats = Heartbeats(self.agent, self._loop.time, healing.heartbeat_seconds, exchange)
         outlook = Outlook(self)
         works = (
             (self._tick, TICK_SECONDS), (self._measure, MEASURE_SECONDS), (self._trim, 0.0),
@@ -148,6 +150,17 @@ class Service:
         """Which machines went down before this process began; what is trimmed or cannot be read counts for nothing."""
         with contextlib.suppress(RoostError):
             healer.remember(await asyncio.to_thread(outages_of, self.store, revision, time.time()))
+
+    def _exchange(self, told: bytes, keep: float, heard: Heard) -> None:
+        """What this process has heard of machines for what others have, in another thread."""
+
+        async def exchange() -> None:
+            notes = None
+            with contextlib.suppress(RoostError):  # the next time will do
+                notes = await asyncio.to_thread(self.store.exchange, NOTE, self.agent.name, told, keep)
+            heard(notes)
+
+        self._exchanging = asyncio.create_task(exchange())
 
     def _open(self) -> None:
         given, settings = self.settings.agent, self.settings
@@ -201,7 +214,7 @@ class Service:
             self._pump()
             await asyncio.sleep(0.001)
         self.ready = False
-        tasks = [*self._tasks, *([self._switching] if self._switching else [])]
+        tasks = [*self._tasks, *(task for task in (self._switching, self._exchanging) if task)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

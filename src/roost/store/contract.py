@@ -318,6 +318,13 @@ class Feed(msgspec.Struct, frozen=True, eq=False):
                     yield number, entry
 
 
+class Note(msgspec.Struct, frozen=True, gc=False):
+    """What somebody told."""
+
+    age: float  # seconds, by the store's own clock
+    value: bytes
+
+
 @dataclass(frozen=True)
 class Mending:
     """What an audit overwrites: sums that rows keep. It never places or removes a VM."""
@@ -461,6 +468,12 @@ class Store(Protocol):
 
     def registry(self, kind: str) -> dict[str, str]:
         """The present values of a kind, by name."""
+
+    def exchange(self, kind: str, name: str, value: bytes, keep: float) -> dict[str, Note]:
+        """Tell others something that is good for a while, under a name, and hear what they told last, by theirs.
+
+        It is no part of the zone, in no feed, and may be lost. What was told more than `keep` seconds ago is forgotten.
+        """
 
     def amounts(self) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
         """What is used of each machine and what it has, by resource, as the database itself compares them."""
