@@ -25,7 +25,7 @@ from roost.agent.allocator import Allocator, RunningVM
 from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.courier import Courier, Delivery, Group
 from roost.agent.decision import Decision
-from roost.agent.evicting import MustWait
+from roost.agent.evicting import MustWait, going_with
 from roost.agent.gang import Trial
 from roost.agent.healing import to_heal
 from roost.agent.moving import held_for, moving, refused
@@ -33,6 +33,7 @@ from roost.agent.operation import (
     AddMachines,
     Answer,
     Evicted,
+    EvictVMs,
     HealVMs,
     MoveVM,
     Operation,
@@ -52,7 +53,7 @@ from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.model.availability import Short
-from roost.model.change import Placed
+from roost.model.change import Eviction, Placed
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
 from roost.model.request import HOLD, Placement, Request
 from roost.model.rows import MachineState
@@ -445,6 +446,8 @@ class Agent:
                 return store.Release(tenant=operation.tenant, released=(), waiting=waiting, **common)
             released, stamp = self._releasing(operation)
             return store.Release(tenant=operation.tenant, released=released, stamp=stamp, waiting=waiting, **common)
+        if isinstance(operation, EvictVMs):
+            return self._evict(operation, common)
         if isinstance(operation, MoveVM):
             return self._move(ticket, operation, common)
         if isinstance(operation, SetMachine):
@@ -560,6 +563,27 @@ class Agent:
             grace=arm.policy.rules.evictions.grace,
             requeued=isinstance(ticket.operation, PlaceVMs) and ticket.operation.requeued,
             seen=seen,
+        )
+
+    def _evict(self, operation: EvictVMs, common: _Common) -> Proposal:
+        """VMs go that are not of the highest priority, and those that have to go with them."""
+        allocator = self.replica.allocator
+        named, _ = self._releasing(ReleaseVMs(operation.tenant, operation.vms))
+        gone: dict[str, Placed] = {}
+        for i, each in enumerate(named):
+            vm = allocator.vms[each.vm]
+            if not vm.shape.traits["priority"]:
+                remedy = "name VMs of lower ones: only those give way"
+                raise InvalidInput(f"vms[{i}]", f"{each.vm} is of the highest priority", remedy)
+            gone.update((other.name, self.replica.running(other)) for other in going_with(allocator, vm))
+        tenant = allocator.tenants[operation.tenant]
+        grace = allocator.arm_of(operation.tenant).policy.rules.evictions.grace
+        return store.Release(
+            tenant=operation.tenant,
+            released=tuple(gone.values()),
+            stamp=tenant.stamp if tenant.constraints.evict_together else None,
+            eviction=Eviction(tenant="", priority="", grace=grace),
+            **common,
         )
 
     def _move(self, ticket: Ticket, operation: MoveVM, common: _Common) -> Proposal:
@@ -847,7 +871,7 @@ class Agent:
 def _tenant_of(operation: Operation) -> str:
     if isinstance(operation, PlaceVMs):
         return operation.request.tenant
-    return operation.tenant if isinstance(operation, ReleaseVMs | HealVMs | MoveVM) else ""
+    return operation.tenant if isinstance(operation, ReleaseVMs | EvictVMs | HealVMs | MoveVM) else ""
 
 
 def evicted_of(victims: Sequence[store.Victim]) -> tuple[Evicted, ...]:

@@ -28,7 +28,7 @@ from roost.agent.allocator import Allocator
 from roost.agent.contrast import Shadow
 from roost.agent.healing import Healer
 from roost.agent.heartbeats import NOTE, Heard, Heartbeats
-from roost.agent.operation import HealVMs, Operation, PlaceVMs, ReleaseVMs, SetEntry
+from roost.agent.operation import EvictVMs, HealVMs, Operation, PlaceVMs, ReleaseVMs, SetEntry
 from roost.agent.past import recall
 from roost.agent.requeue import Requeue
 from roost.agent.warm_up import warm_up
@@ -40,6 +40,8 @@ from roost.api.policies import KINDS, PolicyBook
 from roost.api.problems import Refused
 from roost.api.tokens import KIND as TOKEN
 from roost.api.tokens import TokenBook
+from roost.api.walks import KIND as WALKS
+from roost.api.walks import WALK, WalkWatch
 from roost.engine.capacity import Room, room_for
 from roost.engine.explain import Explanation
 from roost.engine.ruleset import PolicySplit
@@ -93,6 +95,7 @@ class Service:
         self.requeue: Requeue | None = None  # places again what had to give way
         self.healer: Healer | None = None  # places again what is on machines that are down
         self.heartbeats: Heartbeats | None = None  # who was heard of, if this process counts
+        self.walks = WalkWatch(self._loop.time)
         self.shadow: Shadow | None = None  # what decides beside the policy in force
         self._exchanging: asyncio.Task[None] | None = None  # heartbeats, with other processes
         self._switching: asyncio.Task[None] | None = None
@@ -389,6 +392,7 @@ class Service:
     async def _tick(self) -> None:
         """Look at the feed and refresh caches when nobody asks for anything; let nobody wait for ever."""
         if not self.down and not self.closing.is_set():
+            self.walks.look(self.agent.replica.registry.get((WALKS, WALK)))
             if self.requeue and self.settings.agent.requeue_seconds:
                 self.requeue.step(self.settings.agent.requeue_seconds)
             if self.heartbeats:
@@ -590,7 +594,7 @@ def new_key(namespace: str = "") -> str:
 def _size(operation: Operation) -> int:
     if isinstance(operation, PlaceVMs):
         return len(operation.request.vms)
-    return len(operation.vms) if isinstance(operation, ReleaseVMs) else 1
+    return len(operation.vms) if isinstance(operation, ReleaseVMs | EvictVMs) else 1
 
 
 def _policies_of(store: Store) -> dict[tuple[str, str], str]:

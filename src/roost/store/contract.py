@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from roost.model.availability import Short
-from roost.model.change import Entry, Placed
+from roost.model.change import Entry, Eviction, Placed
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import UNCONSTRAINED, VM, Constraints
@@ -74,6 +74,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     released: tuple[Placed, ...]
     stamp: int | None = None  # if given, the tenant must be as it was then: for taking away all of its VMs
     waiting: tuple[str, ...] = ()  # VMs of the tenant that wait for room: they wait no longer
+    eviction: Eviction | None = None  # they did not want to go: those that want to be placed again wait for that
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):

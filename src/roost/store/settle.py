@@ -79,6 +79,8 @@ def needs_of(group: Sequence[Proposal]) -> Needs:
             if isinstance(proposal, Release):
                 vms.update([hold_of(each.vm) for each in proposal.released])
                 registry.update((WAITING, vm) for vm in proposal.waiting)
+                if proposal.eviction is not None:
+                    registry.update((WAITING, each.vm) for each in proposal.released)
             elif proposal.victims or proposal.requeued or proposal.leaving:
                 for each in proposal.leaving:
                     machines.add(each.machine)
@@ -411,7 +413,7 @@ class _Desk:
         return own
 
     def _wait(
-        self, gone: Sequence[Placed], tenant: str, constraints: Constraints, proposal: Place
+        self, gone: Sequence[Placed], tenant: str, constraints: Constraints, proposal: Place | Release
     ) -> tuple[Registered, ...]:
         """Those of the evicted VMs that want to be placed again wait for that, where everybody sees it."""
         changes = []
@@ -463,6 +465,7 @@ class _Desk:
         self._take_off(released, tenant, versions)
         rest = self._fewer(tenant, known, len(proposal.released))
         self._decide(proposal)
+        evicted = released if proposal.eviction is not None else ()
         self._enter(
             proposal,
             tenant=tenant,
@@ -470,7 +473,8 @@ class _Desk:
             before=known.stamp,
             after=self.stamp if rest else 0,
             released=released,
-            registered=self._give_up(proposal),
+            eviction=proposal.eviction,
+            registered=(*self._give_up(proposal), *self._wait(evicted, tenant, known.constraints, proposal)),
             versions=versions,
         )
         return Committed(versions, self.stamp if rest else 0)
