@@ -116,7 +116,7 @@ class Healing(Section):
         "times", (0, 1_000),
     )  # fmt: skip
     heartbeat_seconds: float = say(
-        0.0, "A machine that sent heartbeats, and then none for so long, is down; 0 counts none. Needs one worker.",
+        0.0, "A machine that sent heartbeats, to any worker, and then none for so long, is down; 0 counts none.",
         "seconds", (0, 86_400),
     )  # fmt: skip
 
@@ -463,10 +463,6 @@ def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:
         given, missing = ("tls_cert", "tls_key") if server.tls_cert else ("tls_key", "tls_cert")
         where = f"{sources[f'server.{given}']}: server.{given}"
         raise InvalidInput(where, f"is set, but server.{missing} is not", "set both, or none to serve plain HTTP")
-    if server.workers > 1 and settings.healing.heartbeat_seconds:
-        where = f"{sources['healing.heartbeat_seconds']}: healing.heartbeat_seconds"
-        remedy = "listen to heartbeats in a service of its own, with one worker, on the same store"
-        raise InvalidInput(where, f"is set, but server.workers is {server.workers}", remedy)
     if server.workers > 1 and not settings.store.url.startswith(POSTGRES):
         where = f"{sources['server.workers']}: server.workers"
         raise InvalidInput(

@@ -769,6 +769,19 @@ class EvictionSummary(Wire, frozen=True):
     whole: bool  # nothing that is asked about was left out
 
 
+class EvictionWish(Asked, frozen=True):
+    """VMs that are to be taken off their machines, though nobody needs their room."""
+
+    vms: Names
+
+
+class EvictionDone(Wire, frozen=True):
+    """VMs that were taken off their machines."""
+
+    evicted: Sequence[str]
+    grace: float = 0.0  # seconds that they are left to finish
+
+
 class WaitingVM(Wire, frozen=True):
     """A VM that had to give way and waits to be placed again."""
 
@@ -894,6 +907,30 @@ class RackDone(Wire, frozen=True):
     rack: str
     machines: int
     state: str
+
+
+class WalkHold(Asked, frozen=True):
+    """Somebody walks through the update domains of a zone, and goes on."""
+
+    walk: Annotated[str, Meta(min_length=1, max_length=64, description="Its own name for itself, which no other has.")]
+    owner: Annotated[str, Meta(min_length=1, max_length=200, description="Who and where that is, for people.")]
+    seconds: Annotated[float, Meta(ge=1, le=3_600, description="It says so more often than this.")] = 60.0
+    domain: Annotated[int, Meta(ge=0)] | None = None  # where it is
+    machines: Names | None = None  # that it has taken out of use by now; as it said before, if left out
+    take_over: bool = False  # from another that has ended without a word
+
+
+class WalkView(Wire, frozen=True):
+    """A walk through the update domains of a zone."""
+
+    walk: str
+    owner: str
+    by: str  # the token that it uses
+    since: float  # seconds since 1970
+    seconds: float  # that it may be silent
+    silent: float  # seconds since it was last heard of
+    domain: int | None = None
+    machines: Sequence[str] = ()  # that it, or another from which it took over, has taken out of use
 
 
 # -------------------------------------------------------------------------------------------- changes, tokens, ops

@@ -19,7 +19,7 @@ that_last = pytest.mark.parametrize("homes", ["sqlite", "postgres"], indirect=Tr
 in_postgres = pytest.mark.parametrize("homes", ["postgres"], indirect=True)
 in_sqlite = pytest.mark.parametrize("homes", ["sqlite"], indirect=True)
 KINDS = ("memory", "sqlite", "postgres")
-TABLES = ("machines", "clusters", "tenants", "vms", "registry", "feed", "inbox", "decisions", "rounds")
+TABLES = ("machines", "clusters", "tenants", "vms", "registry", "feed", "inbox", "decisions", "rounds", "notes")
 CLEAN = "; ".join([f"DELETE FROM {table}" for table in TABLES] + ["UPDATE zone SET last = 0, trimmed = 0"])
 
 

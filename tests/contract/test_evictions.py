@@ -762,3 +762,16 @@ def test_of_a_tenant_nothing_is_given_up_unless_all_of_it_is(all_wait: Store, re
 def test_to_delete_nothing_is_refused(store: Store, recheck: Recheck) -> None:
     with unchanged(store):
         assert names(store.commit([release("k", "low", {})], recheck)) == ["rejected"]
+
+
+def test_vms_that_are_evicted_for_nobody_wait_if_they_want_to_be_placed_again(queue: Store, recheck: Recheck) -> None:
+    since, reason = head(queue).revision, Eviction(tenant="", priority="", grace=30.0)
+    gone = (Placed("b", AGAIN, "m1"), Placed("c", AGAIN, "m1"))
+    asked = msgspec.structs.replace(release("k3", "low", gone), eviction=reason)
+    assert names(queue.commit([asked], recheck)) == ["committed"]
+    assert set(waiting(queue)) == {"a", "b", "c"}
+    assert waiting(queue)["b"].cause == "k3"
+    (entry,) = news(queue, since)
+    assert (entry.eviction, {each.vm for each in entry.released}) == (reason, {"b", "c"})
+    assert {each.name for each in entry.registered} == {"b", "c"}
+    assert names(queue.commit([place("k4", "low", {"b": "m2"}, AGAIN, requeued=True)], recheck)) == ["committed"]

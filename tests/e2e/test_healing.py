@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from roost.agent.heartbeats import MANY
+from roost.bench.postgres import ThrowawayPostgres
 from roost.client import AsyncClient, Client, HealingWish, MachineChange, ServiceProblem, VMWish
 from roost.model.request import Constraints
 from roost.wire import HealingResult
@@ -243,7 +245,7 @@ def test_healing_is_asked_for_in_the_same_words_by_programs_that_wait_for_nothin
     assert asyncio.run(ask()) == (0, 0)
 
 
-def test_a_service_that_does_not_listen_says_so_and_several_workers_cannot(tmp_path: Path) -> None:
+def test_a_service_that_does_not_listen_says_so(tmp_path: Path) -> None:
     (tmp_path / "zone.yaml").write_text(ZONE)
     options = ("--zone", str(tmp_path / "zone.yaml"), "--policy", "fast", "--set", "healing.retry_seconds=0")
     with serving(str(tmp_path / "zone.db"), *options) as service, Client(service.url) as client:
@@ -254,11 +256,6 @@ def test_a_service_that_does_not_listen_says_so_and_several_workers_cannot(tmp_p
         client.change_machine(machine, MachineChange(state="down"))
         eventually(lambda: [vm.vm for vm in client.unhealed()] == ["web/0"])
         assert client.heal(HealingWish()).healed[0].vm == "web/0", "it heals when it is told to, not by itself"
-    arguments = ["serve", "--store", "postgresql://nowhere/x", "--workers", "2", "--set", "healing.heartbeat_seconds=5"]
-    done = subprocess.run([ROOST, *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert done.returncode != 0
-    assert "server.workers is 2" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_healing_goes_on_after_the_service_was_killed(tmp_path: Path) -> None:
@@ -275,3 +272,55 @@ def test_healing_goes_on_after_the_service_was_killed(tmp_path: Path) -> None:
     with serving(store, *options) as service, Client(service.url) as client:
         eventually(lambda: rack not in racks_of(client, "web"))
         assert {vm.vm for vm in client.get_tenant("web").vms} == set(before)
+
+
+# ------------------------------------------------------------------------------------------------- several servers
+
+HALL = """
+name: hall
+generations: {v1: {cores: 16, memory: 64}}
+vm_types: {quarter: {demand: {cores: 4, memory: 4}, on: [v1]}}
+clusters:
+  - {name: c1, generation: v1, racks: 5, machines_per_rack: 5}
+"""
+SILENT_SECONDS, BEAT_SECONDS = 2.0, 1.3
+
+
+@pytest.fixture(scope="module")
+def hall(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, Serving]]:
+    """Two servers that count heartbeats, on one database."""
+    file = tmp_path_factory.mktemp("hall") / "zone.yaml"
+    file.write_text(HALL)
+    options = ("--zone", str(file), "--policy", "fast", "--set", f"healing.heartbeat_seconds={SILENT_SECONDS}")
+    with ThrowawayPostgres() as postgres:
+        store = postgres.create_database("hall")
+        with serving(store, *options) as first, serving(store, *options) as second:
+            yield first, second
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=pytest.mark.deep)])
+def test_machines_whose_heartbeats_are_spread_over_two_servers_stay_up_until_they_stop_on_both(
+    hall: tuple[Serving, Serving], rounds: int
+) -> None:
+    """Each server hears of a machine every other time, so less often than it would have to by itself."""
+    with Client(hall[0].url) as first, Client(hall[1].url) as second:
+        names = [machine.machine for machine in first.machines()]
+        last, turn = names[-1], 0
+
+        def beat(alive: list[str]) -> set[str]:
+            nonlocal turn
+            turn += 1
+            here, there = (first, second) if turn % 2 else (second, first)
+            here.hear(alive[::2])
+            there.hear(alive[1::2])
+            time.sleep(BEAT_SECONDS)
+            return {machine.machine for machine in first.machines(state="down")}
+
+        for _ in range(rounds):
+            assert beat(names) == set()
+        stopped = time.monotonic()
+        while not (down := beat(names[:-1])):
+            assert time.monotonic() - stopped < 5 * SILENT_SECONDS
+        assert down == {last}
+        second.hear([last])
+        eventually(lambda: second.get_machine(last).state == "ready")

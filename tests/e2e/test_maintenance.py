@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from roost.client import Client, HealingWish, MachineChange, VMWish
+from roost.client import Client, HealingWish, MachineChange, ServiceProblem, VMWish
+from roost.client.lease import Lease
 from roost.client.maintenance import Walk
 from roost.model.availability import AvailabilitySet
 from roost.model.request import Constraints
+from roost.wire import WalkHold
 from tests.e2e.serving import PATIENCE, ROOST, Serving, serving
 from tests.e2e.talking import eventually
 
@@ -133,21 +136,35 @@ def test_vms_that_are_released_during_the_walk_do_not_end_it(service: Serving) -
         evenly = Constraints(sets={"all": AvailabilitySet(update_domains=4, best_effort=True)})
         for name in ("gone", "web"):  # two of each in every domain
             client.create_tenant(name, [VMWish(type="quarter", count=8, set="all")], evenly)
-        done = Walk(cast(Client, Released(client)), cluster="c1").run(0)
+        with Lease(client) as lease:
+            done = Walk(cast(Client, Released(client)), lease, cluster="c1", max_failures=1).run(0)
         assert (done.updated, done.moved, done.unmoved) == (3, 1, ())
         assert len(client.get_tenant("web").vms) == 7
         assert {machine.state for machine in client.machines()} == {"ready"}
 
 
+def blocking(folder: Path) -> str:
+    """An update that is done at once on the machine that is tried out, and then not before it is told to."""
+    tried, begun, go = folder / "tried", folder / "begun", folder / "go"
+    first = f'import os, sys, time; os.path.exists("{tried}") or (open("{tried}", "w"), sys.exit())'
+    return f'{first}; open("{begun}", "w")\nwhile not os.path.exists("{go}"): time.sleep(0.05)'
+
+
 def interrupted(service: Serving, begun: Path, program: str) -> subprocess.Popen[str]:
-    """A walk through a domain, just after Ctrl-C while its first machine is updated."""
+    """A walk through a domain, just after Ctrl-C while a machine is updated."""
+    walk = walking(service, begun, program)
+    walk.send_signal(signal.SIGINT)
+    return walk
+
+
+def walking(service: Serving, begun: Path, program: str) -> subprocess.Popen[str]:
+    """A walk through a domain, while a machine is updated."""
     walk = subprocess.Popen(
         [ROOST, "maintenance", "run", "--cluster", "c1", "--domain", "0", "--at-once", "1",
          "--run", f"{sys.executable} -c '{program}' {{machine}}"],
         env={**os.environ, "ROOST_URL": service.url}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     eventually(begun.exists)
-    walk.send_signal(signal.SIGINT)
     return walk
 
 
@@ -164,18 +181,17 @@ def test_interrupted_it_lets_updates_end_and_those_that_fail_are_quarantined(ser
 
 def test_interrupted_twice_it_does_not_use_a_machine_that_is_being_updated(service: Serving, tmp_path: Path) -> None:
     begun, go = tmp_path / "begun", tmp_path / "go"
-    program = f'import os, time; open("{begun}", "w")\nwhile not os.path.exists("{go}"): time.sleep(0.05)'
-    walk = interrupted(service, begun, program)
+    walk = interrupted(service, begun, blocking(tmp_path))
     with Client(service.url) as client:
 
         def out_of_use() -> list[str]:
             return [machine.machine for machine in client.machines() if machine.state == "draining"]
 
         time.sleep(0.5)
-        assert len(out_of_use()) == 3, "as long as it waits for the update to end"
+        assert len(out_of_use()) == 2, "as long as it waits for the update to end"
         walk.send_signal(signal.SIGINT)
         eventually(lambda: len(out_of_use()) == 1)
-        assert out_of_use() == ["c1-r00-m00"]
+        assert out_of_use() == ["c1-r01-m00"]
     go.touch()
     walk.communicate(timeout=PATIENCE)
     assert walk.returncode == 130
@@ -185,6 +201,9 @@ def test_bad_arguments_are_refused_before_anything_is_done(service: Serving) -> 
     for arguments, words in (
         (("--domain", "77"), "no update domain is called '77'"),
         (("--run", "update {host}"), "in braces it can name machine"),
+        (("--evict", "sport"), "no priority is called 'sport'; did you mean spot"),
+        (("--evict", "regular"), "regular is the highest priority; name a lower one: spot"),
+        (("--max-failures", "0"), "--max-failures"),
     ):
         done = subprocess.run(
             [ROOST, "maintenance", "run", *arguments], env={**os.environ, "ROOST_URL": service.url},
@@ -193,3 +212,110 @@ def test_bad_arguments_are_refused_before_anything_is_done(service: Serving) -> 
         assert done.returncode != 0
         assert words in done.stderr
         assert "Traceback" not in done.stderr
+
+
+# ----------------------------------------------------------------------------------------------- one walk at a time
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A service for several tests, each of which leaves it as it was."""
+    folder = tmp_path_factory.mktemp("lab")
+    (folder / "zone.yaml").write_text(ZONE)
+    with serving(str(folder / "zone.db"), "--zone", str(folder / "zone.yaml"), "--policy", "fast") as running:
+        yield running
+
+
+def refused(service: Serving, *arguments: str, code: int) -> str:
+    """What a walk that does not begin says."""
+    done = subprocess.run(
+        [ROOST, "maintenance", "run", *arguments], env={**os.environ, "ROOST_URL": service.url},
+        capture_output=True, text=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return " ".join(done.stderr.split())
+
+
+def test_while_one_walks_no_other_begins_and_it_is_told_who_does(lab: Serving, tmp_path: Path) -> None:
+    walk = walking(lab, tmp_path / "begun", blocking(tmp_path))
+    try:
+        with Client(lab.url) as client:
+            found = client.get_walk()
+            assert f"process {walk.pid}" in found.owner
+            assert (found.domain, list(found.machines)) == (0, ["c1-r01-m00", "c1-r02-m00"])
+            said = refused(lab, "--domain", "1", code=4)
+            assert f"process {walk.pid} walks through the zone, in update domain 0 and was heard of" in said
+            assert "take over when it has been silent for 60 s" in refused(lab, "--take-over", code=4)
+            assert {machine.update_domain for machine in client.machines(state="draining")} == {0}
+            assert maintenance(lab, "status")["owner"] == found.owner
+    finally:
+        (tmp_path / "go").touch()
+        walk.communicate(timeout=PATIENCE)
+    assert walk.returncode == 0
+    assert len(maintenance(lab, "run", "--domain", "1")) == 1
+    with Client(lab.url) as client, pytest.raises(ServiceProblem, match="nobody walks"):
+        client.get_walk()
+
+
+def test_whoever_takes_over_from_a_walk_that_was_killed_goes_on_where_it_was(lab: Serving) -> None:
+    with Client(lab.url) as client:
+        killed = WalkHold(walk="killed", owner="somebody", seconds=1.0, domain=2)
+        client.hold_walk(killed)
+        client.hold_walk(msgspec.structs.replace(killed, machines=("c1-r00-m02", "c1-r01-m02")))
+        for machine in ("c1-r00-m02", "c1-r02-m02"):  # the second by somebody else
+            client.change_machine(machine, MachineChange(state="draining"))
+        eventually(lambda: client.get_walk().silent > 1.0)
+        said = refused(lab, "--domain", "2", code=4)
+        assert "has not been heard of for" in said
+        assert "take over from it" in said
+        assert "left c1-r00-m02 draining" in refused(lab, "--domain", "1", "--take-over", code=2)
+        done = maintenance(lab, "run", "--cluster", "c1", "--take-over", "--domain", "1", "--domain", "2")
+        assert [(each["domain"], each["updated"], each["left_alone"]) for each in done] == [
+            (2, 2, ["c1-r02-m02"]), (1, 3, []),
+        ]  # fmt: skip
+        assert [machine.machine for machine in client.machines(state="draining")] == ["c1-r02-m02"]
+        client.change_machine("c1-r02-m02", MachineChange(state="ready"))
+        with Lease(client):
+            for again in (killed, msgspec.structs.replace(killed, take_over=True)):
+                with pytest.raises(ServiceProblem, match="walks through the zone"):
+                    client.hold_walk(again)  # whoever was taken for dead learns of it
+            with pytest.raises(ServiceProblem, match="does not have the zone"):
+                client.end_walk("killed")
+
+
+def test_a_wrong_command_costs_one_machine_and_the_others_are_as_they_were(lab: Serving) -> None:
+    (done,) = maintenance(lab, "run", "--cluster", "c1", "--run", "false", code=3)
+    assert [each["machine"] for each in done["failed"]] == ["c1-r00-m00"]
+    assert done["untouched"] == ["c1-r01-m00", "c1-r02-m00"]
+    with Client(lab.url) as client:
+        assert {m.machine: m.state for m in client.machines() if m.state != "ready"} == {"c1-r00-m00": "quarantined"}
+        client.change_machine("c1-r00-m00", MachineChange(state="ready"))
+
+
+def test_vms_of_a_lower_priority_are_evicted_wait_and_come_back(lab: Serving) -> None:
+    with Client(lab.url) as client:
+        client.create_tenant("render", [VMWish(type="quarter", count=6, priority="spot", requeue=True)])
+        client.create_tenant("web", [VMWish(type="quarter", count=2)])
+        graces = list[float]()
+        with Lease(client) as lease:
+            walk = Walk(client, lease, cluster="c1", max_failures=1, evict="spot", sleep=graces.append)
+            done = [walk.run(domain) for domain in range(4)]
+        evicted = sum(each.evicted for each in done)
+        assert (evicted > 0, all(each.whole for each in done)) == (True, True)
+        assert set(graces) == {30.0}, "they get the time that the policy gives them"
+        eventually(lambda: len(client.get_tenant("render").vms) == 6)
+        found = list(client.evictions(tenant="render"))
+        assert len(found) == evicted
+        assert {(each.cause_priority, each.cause_tenant, each.grace) for each in found} == {("", "", 30.0)}
+        assert not {each.tenant for each in client.healings()} & {"render"}, "none was moved"
+        said = subprocess.run(
+            [ROOST, "changes", "--last", "60", "--url", lab.url], capture_output=True, text=True, check=True
+        ).stdout
+        assert "for maintenance, 30 s to finish" in " ".join(said.split())
+        with pytest.raises(ServiceProblem, match="highest priority") as wrong:
+            client.evict(["render/0", "web/0"])
+        assert wrong.value.problem.field == "vms[1]"
+        assert client.evict(["gone/0"]).evicted == []
+        for tenant in ("render", "web"):
+            client.delete_tenant(tenant)

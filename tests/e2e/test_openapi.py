@@ -68,7 +68,7 @@ class Promised:
         body = case.body if isinstance(case.body, dict) else {}
         for request in (body, *body.get("requests", ())):
             request.pop("constraints", None)
-            if "vms" in request and not case.path.endswith(("/release", "/healing")):
+            if "vms" in request and not case.path.endswith(("/release", "/healing", "/evictions")):
                 request["vms"] = [{"type": "D2"}]
         for machine in body.get("machines", ()) if case.path.endswith("/machines") else ():
             machine |= {"datacenter": "dc1", "cluster": "c1", "rack": "r9", "generation": "v1"}

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import time
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from roost.agent.agent import Agent
+from roost.agent.agent import Agent, Ticket
 from roost.agent.courier import InlineCourier
-from roost.agent.healing import DAY, FLAPS, Healer, new_key
+from roost.agent.healing import DAY, FLAPS, TELL_SECONDS, TOLD, Healer, new_key
 from roost.agent.operation import HealVMs, Operation, PlaceVMs, ReleaseVMs, SetMachine
+from roost.agent.turns import LONGEST_PAUSE
 from roost.api import backwards
 from roost.api.backwards import MOST_SUMMED
-from roost.api.healings import summary_of
+from roost.api.healings import outages_of, summary_of
+from roost.api.service import Service
 from roost.model.errors import StoreUnavailable
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
+from roost.settings import Agent as AgentSettings
+from roost.settings import Settings
+from roost.settings import Store as StoreSettings
 from roost.store.audit import check_invariants
 from roost.store.contract import Store
 from roost.wire import HealingSummary
@@ -324,3 +331,184 @@ def test_a_rack_of_forty_machines_is_one_event(tmp_path: Path) -> None:
     finally:
         site.agent.close()
         site.store.close()
+
+
+# -------------------------------------------------------------------------------------------- what cannot be healed
+
+
+SPREAD = Constraints(min_fault_domains=2)
+
+
+class Stuck(Site):
+    """A rack is down, and so many tenants want their VMs in two: there is one left, with room for all of them."""
+
+    def __init__(self, tenants: int) -> None:
+        super().__init__(build(TINY, (ClusterPlan(0, 0, (tenants, tenants)),)))
+        self.noted = list[str]()
+        self.healer = Healer(self.agent, lambda: self.now, noted=self._note)
+        for i in range(tenants):
+            self.place(f"t{i}", "small", "small", constraints=SPREAD)
+        self.tries = 0
+        rehearse = self.agent.rehearse
+
+        def counted(operation: Operation, key: str = "", by: str = "") -> object:
+            self.tries += 1
+            return rehearse(operation, key, by)
+
+        self.agent.rehearse = counted  # type: ignore[method-assign, assignment]
+        (self.lost,) = {name for name in self.zone.rack_names if name.endswith("r0")}
+        self.set("down", *(name for name in self.zone.machine_names if name.startswith(self.lost)))
+
+    def _note(self, ticket: Ticket) -> None:
+        assert isinstance(ticket.operation, HealVMs)
+        if len(ticket.operation.vms) == 1 and self.healer.may_tell(ticket.operation.vms[0]):
+            self.noted += ticket.operation.vms
+
+    def passes(self, seconds: int, *, busy: bool = True) -> None:
+        """Time passes; VMs come and go, if it is busy, and leave no more room than before."""
+        for _ in range(seconds):
+            self.now += 1.0
+            if busy:
+                self.place("c", "small")
+                self.do(ReleaseVMs("c"))
+            self.healer.step()
+            while not self.agent.idle:
+                self.agent.step(0.01)
+
+
+@pytest.fixture
+def stuck() -> Iterator[Stuck]:
+    made = Stuck(20)
+    yield made
+    made.agent.close()
+
+
+def test_what_cannot_be_healed_is_told_once_and_tried_ever_more_seldom(stuck: Stuck) -> None:
+    stuck.passes(10)
+    assert len(stuck.healer.waiting) == 20
+    assert sorted(stuck.noted) == sorted(stuck.healer.waiting), "each once"
+    stuck.passes(300)
+    tries, declined = stuck.tries, stuck.healer.counts.declined
+    stuck.passes(int(LONGEST_PAUSE))
+    assert stuck.tries - tries <= 2 * 20, "about once a minute"
+    assert stuck.healer.counts.declined == declined, "and nothing of it is recorded"
+    assert len(stuck.noted) == 20, "nor told again"
+
+
+def test_what_waited_long_is_healed_at_once_when_a_machine_comes_back(stuck: Stuck) -> None:
+    stuck.passes(200)
+    first = next(name for name in stuck.zone.machine_names if name.startswith(stuck.lost))
+    stuck.set("ready", first)
+    stuck.passes(3)
+    assert len(stuck.healer.waiting) <= 20 - 4, "the machine has room for four, beside its own"
+    stuck.check()
+
+
+def test_what_still_waits_after_something_opened_is_told_again(stuck: Stuck) -> None:
+    stuck.passes(10)
+    stuck.set("quarantined", stuck.zone.machine_names[-1])
+    stuck.set("ready", stuck.zone.machine_names[-1])
+    stuck.passes(60, busy=False)
+    assert sorted(stuck.noted) == sorted([*stuck.healer.waiting] * 2)
+
+
+def test_what_waited_long_is_healed_at_once_when_its_own_tenant_changes() -> None:
+    stuck = Stuck(4)
+    stuck.passes(200)
+    (name,) = (vm for vm in stuck.healer.waiting if vm.startswith("t0/"))
+    stuck.do(ReleaseVMs("t0", tuple(vm for vm in stuck.where() if vm.startswith("t0/") and vm != name)))
+    stuck.passes(2, busy=False)
+    assert name not in stuck.healer.waiting, "it is the only one of its tenant now, so one rack will do"
+    stuck.agent.close()
+
+
+def test_why_is_told_of_so_many_at_once_and_of_the_others_soon() -> None:
+    stuck = Stuck(2 * TOLD)
+    stuck.healer.step()
+    while not stuck.agent.idle:
+        stuck.agent.step(0.01)
+    assert len(stuck.noted) == TOLD
+    stuck.passes(int(TOLD * TELL_SECONDS) + 2, busy=False)
+    assert len(stuck.noted) == len(set(stuck.noted)) >= TOLD + TOLD // 2
+    stuck.agent.close()
+
+
+# ------------------------------------------------------------------------------------------------- what time it is
+
+
+def test_outages_before_a_healer_began_count_as_long_ago_as_they_were(site: Site) -> None:
+    machine = site.zone.machine_names[0]
+    for _ in range(FLAPS - 1):
+        site.set("down", machine)
+        site.now += 60.0
+        site.set("ready", machine)
+    site.place("t", "small")
+    heir = Site(site.zone, site.store)
+    heir.now = 5.0  # a clock that began anew
+    heir.healer = Healer(heir.agent, lambda: heir.now)
+    heir.healer.remember(outages_of(site.store, heir.agent.replica.revision, site.now))
+    heir.set("down", machine)
+    heir.heal()
+    heir.set("ready", machine)
+    heir.heal()
+    assert site.store.load().machines[machine].state == MachineState.QUARANTINED
+    heir.agent.close()
+
+
+def test_a_vm_was_lost_when_its_machine_went_down_whoever_looks(site: Site) -> None:
+    for tenant in "abcd":
+        site.place(tenant, "whole")
+    site.set("down", site.where()["a/0"])
+    site.now += 500.0
+    heir = Site(site.zone, site.store)
+    heir.healer.remember(outages_of(site.store, heir.agent.replica.revision, site.now))
+    assert heir.healer.lost_for("a/0") == 500.0
+    heir.heal()
+    assert heir.healer.lost_for("a/0") == 506.0
+    assert heir.healer.lost_for("b/0") is None
+    heir.agent.close()
+
+
+def test_an_outage_that_is_yet_to_come_was_just_now_and_one_of_another_day_is_no_matter(site: Site) -> None:
+    machine = site.zone.machine_names[0]
+    for _ in range(2):
+        site.set("down", machine)
+        site.set("ready", machine)
+    last = site.store.head()[0]
+    assert outages_of(site.store, last, site.now - 3_600.0) == {machine: [0.0, 0.0]}
+    assert outages_of(site.store, last, site.now + 2 * DAY) == {}
+
+
+def test_a_service_heals_though_its_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zone = build(TINY, (ClusterPlan(0, 0, (2, 2)),))
+    open_store(str(tmp_path / "zone.db"), create=zone).close()
+    settings = Settings(store=StoreSettings(url=str(tmp_path / "zone.db")), agent=AgentSettings(policy="fast"))
+    wall, set_back = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: wall() - sum(set_back))
+
+    async def run() -> None:
+        service = Service(settings)
+        await service.start()
+        try:
+            for tenant in "abcd":
+                await service.submit(PlaceVMs(Request(tenant, (VM("whole"),))))
+            machine = zone.machine_names[service.agent.allocator.vms["a/0"].machine]
+            await service.submit(SetMachine(machine, state="down"))
+            healer = service.healer
+            assert healer
+            await until(lambda: "a/0" in healer.waiting and bool(healer.waiting["a/0"].key))
+            set_back.append(3_600.0)
+            await service.submit(ReleaseVMs("b"))
+            await until(lambda: not healer.waiting)
+        finally:
+            await service.stop(time.monotonic() + 5.0)
+
+    asyncio.run(run())
+
+
+async def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait for something."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)

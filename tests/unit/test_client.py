@@ -34,6 +34,7 @@ from roost.wire import (
     ThresholdTargets,
     ThresholdWish,
     VMView,
+    WalkHold,
 )
 
 D2 = VMWish(type="D2", count=2)
@@ -160,6 +161,10 @@ EVERY: list[Call[Any]] = [
     calls.summarise_healing(),
     calls.heal(HealingWish()),
     calls.hear(["m"]),
+    calls.evict(["web/0"]),
+    calls.get_walk(),
+    calls.hold_walk(WalkHold(walk="w", owner="me")),
+    calls.end_walk("w"),
     calls.list_policies(),
     calls.active_policy(),
     calls.policy_results(),
@@ -220,7 +225,8 @@ def test_writes_carry_a_key_and_reads_none() -> None:
             assert call.key is None
         elif call.key is None:
             asked = ("/v1/explain", "/v1/why-not", "/v1/policies/validate", "/v1/thresholds/compute")
-            once = ("/v1/healing", "/v1/heartbeats")  # what is healed or heard is not so again
+            # What is healed, heard or evicted is not so again; a walk goes by a name of its own.
+            once = ("/v1/healing", "/v1/heartbeats", "/v1/evictions", "/v1/maintenance")
             assert call.path in ("/v1/batch", "/v1/tokens", *once, *asked)
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 import pytest
 
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.heartbeats import MANY, SILENT, Heartbeats
+from roost.agent.heartbeats import MANY, SILENT, Heard, Heartbeats
 from roost.agent.operation import Operation, SetEntry, SetMachine
 from roost.model.errors import StoreUnavailable
 from roost.model.rows import MachineState
 from roost.rules.policy import Policy
-from roost.store.contract import Outcome, Proposal, Register, SetCondition
+from roost.store.contract import Note, Outcome, Proposal, Register, SetCondition
 from roost.wiring import open_store
 from tests.property.zones import TINY, ClusterPlan, build
 
@@ -242,3 +243,160 @@ def test_a_machine_that_is_heard_while_it_is_being_put_down_is_not_left_down(sta
 
 def test_names_that_the_zone_does_not_have_are_told(station: Station) -> None:
     assert station.heartbeats.hear(["nobody", station.zone.machine_names[0]]) == ["nobody"]
+
+
+# ------------------------------------------------------------------------------------------------- several listeners
+
+
+class Notes:
+    """What listeners told one another, on a clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, tuple[float, bytes]] = {}
+        self.away: set[str] = set()  # listeners that cannot reach the others
+
+    def exchange(self, who: str, station: Stations, told: bytes, _keep: float, heard: Heard) -> None:
+        if who in self.away:
+            heard(None)
+            return
+        self.told[who] = station.now, told
+        heard({name: Note(station.now - at, value) for name, (at, value) in self.told.items() if name != who})
+
+
+class Stations:
+    """Several who listen, each with an agent of its own, on one store."""
+
+    def __init__(self, count: int = 2) -> None:
+        self.zone = build(TINY, (ClusterPlan(0, 0, (13, 12)),))
+        self.store, self.now, self.notes = open_store("memory:", create=self.zone), 1_000.0, Notes()
+        self.listeners: dict[str, Heartbeats] = {}
+        self.agents: dict[str, Agent] = {}
+        for i in range(count):
+            self.begin(f"listener-{i}")
+
+    def begin(self, who: str) -> None:
+        agent = Agent(self.store, InlineCourier(self.store), FAST, who, now=lambda: self.now)
+        exchange = partial(self.notes.exchange, who, self)
+        self.listeners[who], self.agents[who] = Heartbeats(agent, lambda: self.now, PATIENCE, exchange), agent
+
+    def end(self, who: str) -> None:
+        del self.listeners[who]
+        self.agents.pop(who).close()
+
+    def passes(self, seconds: float, alive: Mapping[str, Sequence[str]], every: float = 1.0) -> None:
+        """Time passes, while some machines say to some listeners again and again that they are alive."""
+        until, beat = self.now + seconds, self.now
+        while self.now < until:
+            self.now += 1.0
+            if self.now >= beat:
+                beat = self.now + every
+                for who, machines in alive.items():
+                    self.listeners[who].hear(machines)
+            self.step()
+
+    def step(self) -> None:
+        for who, listener in self.listeners.items():
+            listener.step()
+            agent = self.agents[who]
+            while not agent.idle:
+                agent.step(0.01)
+            agent.step()
+
+    @property
+    def down(self) -> set[str]:
+        rows = self.store.load().machines
+        return {name for name, row in rows.items() if row.state == MachineState.DOWN}
+
+
+@pytest.fixture
+def stations() -> Iterator[Stations]:
+    made = Stations()
+    yield made
+    for who in list(made.listeners):
+        made.end(who)
+
+
+def alternate(stations: Stations, seconds: float, silent: Collection[str] = ()) -> None:
+    """Each machine beats every 20 s, by turns here and there: each listener hears of it every 40 s."""
+    names = [name for name in stations.zone.machine_names if name not in silent]
+    for turn in range(int(seconds / 20)):
+        here, there = ("listener-0", "listener-1") if turn % 2 else ("listener-1", "listener-0")
+        stations.passes(20, {here: names[::2], there: names[1::2]}, every=20)
+
+
+def test_machines_whose_heartbeats_are_spread_over_several_listeners_are_not_silent(stations: Stations) -> None:
+    alternate(stations, 10 * PATIENCE)
+    assert stations.down == set()
+    assert all(listener.doubted == 0 for listener in stations.listeners.values())
+
+
+def test_a_machine_that_none_of_several_listeners_hears_of_is_down_in_time_and_back_when_one_does(
+    stations: Stations,
+) -> None:
+    first = stations.zone.machine_names[0]
+    alternate(stations, 120)
+    alternate(stations, 60, {first})
+    assert stations.down == {first}, f"after {PATIENCE} s, up to 20 s since its last, and a look or two"
+    stations.passes(3, {"listener-1": [first]})
+    assert stations.down == set()
+    alternate(stations, 120)
+    assert stations.down == set()
+
+
+def test_a_listener_that_cannot_reach_the_others_says_of_nobody_that_it_is_down(stations: Stations) -> None:
+    names = stations.zone.machine_names
+    stations.passes(10, {"listener-0": names[:5], "listener-1": names})
+    stations.notes.away = {"listener-0", "listener-1"}
+    stations.passes(5 * PATIENCE, {"listener-1": names[5:]})
+    assert stations.down == set()
+
+
+def test_what_a_listener_that_ended_had_heard_of_may_be_silent_for_as_long_again(stations: Stations) -> None:
+    names = stations.zone.machine_names
+    stations.passes(60, {"listener-0": names[:3], "listener-1": names[3:]})
+    stations.end("listener-0")
+    stations.passes(1.5 * PATIENCE, {"listener-1": names[3:]})
+    assert stations.down == set(), "they may come to the other one yet"
+    stations.passes(5, {"listener-1": names[1:]})
+    stations.passes(1.5 * PATIENCE, {"listener-1": names[1:]})
+    assert stations.down == {names[0]}
+
+
+def test_a_listener_that_just_began_believes_none_of_old_notes(stations: Stations) -> None:
+    names = stations.zone.machine_names
+    stations.passes(10, {"listener-0": names, "listener-1": names})
+    stations.end("listener-0")
+    stations.end("listener-1")
+    stations.now += 0.9 * PATIENCE
+    stations.begin("listener-2")
+    stations.passes(0.9 * PATIENCE, {})
+    assert stations.down == set()
+
+
+def test_a_machine_that_is_heard_of_elsewhere_while_it_is_being_put_down_is_not_left_down(stations: Stations) -> None:
+    first, *rest = stations.zone.machine_names
+    one, other = stations.listeners.values()
+    mine, theirs = stations.agents.values()
+    stations.passes(10, {"listener-0": [first, *rest]})
+    while not one.silent:
+        stations.passes(1, {"listener-0": rest})
+        theirs.step()
+    # Written down, but not down yet; the other one hears of it, and strikes what is written.
+    theirs.run(theirs.submit(SetEntry(SILENT, first, None)))
+    stations.passes(2, {"listener-0": rest})
+    assert stations.down == {first}
+    stations.passes(4, {"listener-0": rest, "listener-1": [first]})
+    assert stations.down == set()
+    assert one.silent == other.silent == set()
+    mine.step()
+
+
+def test_while_another_listener_cannot_be_understood_nobody_is_said_to_be_down(stations: Stations) -> None:
+    names = stations.zone.machine_names
+    stations.passes(10, {"listener-0": names})
+    for _ in range(20):
+        stations.notes.told["of another version"] = stations.now, b"?"
+        stations.passes(PATIENCE / 10, {"listener-0": names[1:]})
+    assert stations.down == set()
+    stations.passes(1.5 * PATIENCE, {"listener-0": names[1:]})
+    assert stations.down == {names[0]}, "once that one has ended"

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost.client import Client, ServiceProblem
+from roost.client.lease import Lease
 from roost.client.maintenance import DomainDone, Walk
 from roost.client.waves import groups_of, most_at_once, portion
 from roost.model.availability import AvailabilitySet
 from roost.model.request import Constraints
 from roost.wire import (
+    EvictionDone,
     HealedVM,
     HealingResult,
     HealingWish,
@@ -177,16 +180,43 @@ class Desk:
         return HealingResult(healed=healed, waiting=waiting)
 
 
-def walk(desk: Desk, **more: Any) -> DomainDone:
+class Large(Desk):
+    """One machine more, which is tried out first as it is empty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states["a0"], self.domain["a0"], self.generations["a0"] = "ready", 0, 1
+
+
+class Had:
+    """A hold on the zone, for as long as nobody takes over."""
+
+    def __init__(self, left: Iterable[str] = ()) -> None:
+        self.left, self.told, self.lost = set(left), list[tuple[str, ...]](), False
+
+    def check(self) -> None:
+        if self.lost:
+            raise refusal("conflict")
+
+    def tell(self, _domain: int, machines: Iterable[str]) -> None:
+        self.check()
+        self.told.append(tuple(machines))
+
+    def settled(self, machines: Iterable[str]) -> None:
+        self.left.difference_update(machines)
+
+
+def walk(desk: Desk, lease: Had | None = None, **more: Any) -> DomainDone:
     """What comes of the first domain."""
-    return Walk(cast(Client, desk), at_once=1, **more).run(0)
+    options: dict[str, Any] = {"at_once": 1, "max_failures": 3, **more}
+    return Walk(cast(Client, desk), cast(Lease, lease or Had()), **options).run(0)
 
 
 def test_a_domain_is_drained_emptied_wave_by_wave_updated_and_in_use_again() -> None:
     desk, pauses = Desk(), list[float]()
     done = walk(desk, update=desk.update, pause=9.0, sleep=pauses.append)
     assert desk.log == [
-        "m0 draining", "m1 draining", "web/0 moved", "web/1 moved", "m0 updated", "m1 updated", "m0 ready", "m1 ready",
+        "m0 draining", "web/0 moved", "m0 updated", "m0 ready", "m1 draining", "web/1 moved", "m1 updated", "m1 ready",
     ]  # fmt: skip
     assert (done.machines, done.updated, done.moved, done.waves, done.whole) == (2, 2, 2, 2, True)
     assert done.left_alone == ("m2",)
@@ -204,7 +234,7 @@ def test_a_machine_that_cannot_be_emptied_is_not_updated_and_told() -> None:
 
 
 def test_a_machine_whose_update_fails_is_quarantined() -> None:
-    desk = Desk()
+    desk = Large()
     done = walk(desk, update=lambda machine: "disk is full" if machine == "m0" else "")
     assert desk.states["m0"] == "quarantined"
     assert desk.states["m1"] == "ready"
@@ -228,7 +258,7 @@ def test_whoever_is_interrupted_leaves_no_machine_out_of_use() -> None:
 
 @pytest.mark.parametrize("state", ["down", "quarantined", "ready"])
 def test_a_machine_of_which_others_say_otherwise_meanwhile_is_left_alone(state: str) -> None:
-    desk = Desk()
+    desk = Large()
 
     def update(machine: str) -> str:
         if machine == "m0":
@@ -239,7 +269,7 @@ def test_a_machine_of_which_others_say_otherwise_meanwhile_is_left_alone(state: 
     assert desk.log[-3:] == [f"m1 {state}", "m0 updated", "m0 ready"]
     assert desk.states["m1"] == state
     assert done.left_alone == ("m1", "m2")
-    assert (done.machines, done.updated, done.whole) == (1, 1, True)
+    assert (done.machines, done.updated, done.whole) == (2, 2, True)
 
 
 def test_a_machine_that_goes_down_while_it_is_updated_stays_down() -> None:
@@ -284,7 +314,7 @@ def test_a_machine_that_changes_between_look_and_change_is_looked_at_again() -> 
 
 
 def test_a_machine_on_which_something_still_runs_is_not_updated() -> None:
-    class Late(Desk):
+    class Late(Large):
         def heal(self, wish: HealingWish) -> HealingResult:
             self.homes["web/9"] = "m1"  # decided before anybody knew that it drains
             return super().heal(wish)
@@ -297,9 +327,11 @@ def test_a_machine_on_which_something_still_runs_is_not_updated() -> None:
 
 
 def test_a_failed_update_is_quarantined_even_if_the_walk_is_interrupted_then() -> None:
-    desk, warnings = Desk(), list[str]()
+    desk, warnings = Large(), list[str]()
 
     def update(machine: str) -> str:
+        if machine == "a0":
+            return ""
         if machine == "m0":
             return "disk is full"
         assert desk.states["m0"] == "quarantined", "as soon as that is known"
@@ -334,7 +366,7 @@ def test_who_is_interrupted_is_warned_of_machines_that_cannot_be_used_again() ->
 
 
 def test_a_machine_that_can_neither_be_updated_nor_quarantined_is_not_used_again() -> None:
-    desk = Desk()
+    desk = Large()
     desk.refused = {"m0 quarantined"}
     done = walk(desk, update=lambda machine: "disk is full" if machine == "m0" else "")
     assert (desk.states["m0"], desk.states["m1"]) == ("draining", "ready")
@@ -413,3 +445,112 @@ def test_vms_of_a_machine_that_goes_down_while_it_is_emptied_are_left_to_healing
     done = walk(desk, update=desk.update, pause=1.0, sleep=lambda _: desk.become("m1", "down"))
     assert desk.homes["web/1"] == "m1"
     assert (done.moved, done.updated, done.unmoved, done.left_alone) == (1, 1, (), ("m1", "m2"))
+
+
+# ----------------------------------------------------------------------------------------- what goes wrong, and stops
+
+
+def fails(machine: str) -> str:
+    """An update that does not work anywhere."""
+    return f"no update for {machine}"
+
+
+def test_an_update_that_does_not_work_is_found_out_on_one_machine_and_the_others_are_left_as_they_are() -> None:
+    desk = Large()
+    done = walk(desk, update=fails)
+    assert desk.log == ["a0 draining", "a0 quarantined"]
+    assert [each.machine for each in done.failed] == ["a0"]
+    assert done.untouched == ("m0", "m1")
+    assert (done.machines, done.updated, done.whole) == (1, 0, False)
+
+
+def test_a_machine_that_cannot_be_emptied_tells_nothing_of_the_update_so_the_next_is_tried_out() -> None:
+    desk = Desk()
+    desk.stuck = {"web/0"}
+    done = walk(desk, update=fails)
+    assert [each.machine for each in done.failed] == ["m1"]
+    assert desk.states["m0"] == "ready"
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_after_so_many_failures_no_more_updates_are_begun_and_machines_are_in_use(most: int) -> None:
+    desk, begun = Large(), list[str]()
+    desk.states.update({f"n{i}": "ready" for i in range(5)})
+    desk.domain.update({f"n{i}": 0 for i in range(5)})
+    desk.generations.update({f"n{i}": 1 for i in range(5)})
+
+    def update(machine: str) -> str:
+        begun.append(machine)
+        return "" if machine == "a0" else "disk is full"
+
+    done = walk(desk, update=update, max_failures=most)
+    assert len(done.failed) == most
+    assert begun == ["a0", *(each.machine for each in done.failed)]
+    assert (done.machines, done.updated, len(done.untouched)) == (1 + most, 1, 7 - most)
+    assert {desk.states[name] for name in done.untouched} == {"ready"}
+    assert not done.whole
+
+
+def test_failures_add_up_over_the_domains_of_a_walk() -> None:
+    desk = Desk()
+    desk.domain["m1"] = 1
+    walker = Walk(cast(Client, desk), cast(Lease, Had()), update=fails, max_failures=2, at_once=1)
+    walker.run(0)
+    assert not walker.stopped
+    walker.run(1)
+    assert walker.stopped
+
+
+# ----------------------------------------------------------------------------------------------- one walk at a time
+
+
+def test_whoever_takes_over_knows_which_machines_may_be_draining_before_they_are() -> None:
+    lease = Had()
+    walk(Desk(), lease)
+    assert lease.told == [("m0",), (), ("m1",), ()]
+
+
+def test_what_another_walk_left_draining_is_walked_and_what_others_drained_is_not() -> None:
+    desk = Desk()
+    desk.states.update(m0="draining", m1="draining")
+    done = walk(desk, Had(["m0", "m3"]), update=desk.update)
+    assert (desk.states["m0"], desk.states["m1"]) == ("ready", "draining")
+    assert (done.updated, done.left_alone) == (1, ("m1", "m2"))
+
+
+def test_a_walk_from_which_another_took_over_touches_nothing_more() -> None:
+    desk, lease, warnings = Large(), Had(), list[str]()
+
+    def update(machine: str) -> str:
+        lease.lost = machine == "m0"
+        return desk.update(machine)
+
+    with pytest.raises(ServiceProblem, match="conflict"):
+        walk(desk, lease, update=update, warn=warnings.append)
+    assert desk.log[-1] == "m0 updated"
+    assert (desk.states["m0"], desk.states["m1"]) == ("draining", "draining")
+    assert "m0 stays as it is: No: conflict" in warnings
+
+
+# ---------------------------------------------------------------------------------------------------------- evicting
+
+
+def test_vms_of_a_priority_are_evicted_given_time_to_finish_and_not_moved() -> None:
+    class Evicting(Desk):
+        def vms(self, machine: str) -> list[VMView]:
+            return [
+                msgspec.structs.replace(vm, priority="spot" if vm.vm == "web/0" else "regular")
+                for vm in super().vms(machine)
+            ]
+
+        def evict(self, vms: Sequence[str]) -> EvictionDone:
+            for vm in vms:
+                del self.homes[vm]
+                self.log.append(f"{vm} evicted")
+            return EvictionDone(evicted=vms, grace=30.0)
+
+    desk, pauses = Evicting(), list[float]()
+    done = walk(desk, update=desk.update, evict="spot", sleep=pauses.append)
+    assert desk.log[:3] == ["m0 draining", "web/0 evicted", "m0 updated"]
+    assert (done.evicted, done.moved, done.updated) == (1, 1, 2)
+    assert pauses == [30.0]

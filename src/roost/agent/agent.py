@@ -26,7 +26,7 @@ from roost.agent.allocator import Allocator, RunningVM, Tenant
 from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.courier import Courier, Delivery, Group
 from roost.agent.decision import Decision
-from roost.agent.evicting import MustWait
+from roost.agent.evicting import MustWait, going_with
 from roost.agent.gang import Search
 from roost.agent.healing import to_heal
 from roost.agent.moving import held_for, moving, refused
@@ -34,6 +34,7 @@ from roost.agent.operation import (
     AddMachines,
     Answer,
     Evicted,
+    EvictVMs,
     HealVMs,
     MoveVM,
     Operation,
@@ -53,7 +54,7 @@ from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.engine.steps import Steps
 from roost.model.availability import Short
-from roost.model.change import Placed
+from roost.model.change import Eviction, Placed
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
 from roost.model.request import HOLD, Placement, Request
 from roost.model.rows import MachineState
@@ -490,6 +491,8 @@ class Agent:
         common: _Common = {"key": ticket.key, "request": ticket.request, "record": record}
         if isinstance(operation, ReleaseVMs):
             return self._release(ticket, operation, common)
+        if isinstance(operation, EvictVMs):
+            return self._evict(operation, common)
         if isinstance(operation, MoveVM):
             return self._move(ticket, operation, common)
         if isinstance(operation, SetMachine):
@@ -611,6 +614,27 @@ class Agent:
         constraints = known.constraints if known else request.constraints
         return Search(IN_VAIN) if constraints and constraints.colocate else None
 
+    def _evict(self, operation: EvictVMs, common: _Common) -> Proposal:
+        """VMs go that are not of the highest priority, and those that have to go with them."""
+        allocator = self.replica.allocator
+        tenant = allocator.tenants[operation.tenant]
+        gone: dict[str, Placed] = {}
+        for i, name in enumerate(self._leaving(operation, tenant)):
+            vm = tenant.vms[name]
+            if not vm.shape.traits["priority"]:
+                remedy = "name VMs of lower ones: only those give way"
+                raise InvalidInput(f"vms[{i}]", f"{name} is of the highest priority", remedy)
+            gone.update((other.name, self.replica.running(other)) for other in going_with(allocator, vm))
+        grace = allocator.arm_of(operation.tenant).policy.rules.evictions.grace
+        return store.Release(
+            tenant=operation.tenant,
+            premise=operation.premise,
+            released=tuple(gone.values()),
+            stamp=tenant.stamp if tenant.constraints.evict_together else None,
+            eviction=Eviction(tenant="", priority="", grace=grace),
+            **common,
+        )
+
     def _move(self, ticket: Ticket, operation: MoveVM, common: _Common) -> Proposal:
         """What a step of a move asks of the store: what the target would refuse is declined."""
         replica, allocator = self.replica, self.replica.allocator
@@ -681,7 +705,7 @@ class Agent:
             tenant=name, premise=operation.premise, released=released, stamp=stamp, waiting=waiting, **common
         )
 
-    def _leaving(self, operation: ReleaseVMs, tenant: Tenant) -> Sequence[str]:
+    def _leaving(self, operation: ReleaseVMs | EvictVMs, tenant: Tenant) -> Sequence[str]:
         """The names of the VMs to release, with what is held for them."""
         if not operation.vms:
             return list(tenant.vms)
@@ -954,14 +978,14 @@ class Agent:
 def _tenant_of(operation: Operation) -> str:
     if isinstance(operation, PlaceVMs):
         return operation.request.tenant
-    return operation.tenant if isinstance(operation, ReleaseVMs | HealVMs | MoveVM) else ""
+    return operation.tenant if isinstance(operation, ReleaseVMs | EvictVMs | HealVMs | MoveVM) else ""
 
 
 def size_of(operation: Operation) -> int:
     """How many VMs it speaks of, at the least one."""
     if isinstance(operation, PlaceVMs):
         return len(operation.request.vms)
-    return max(1, len(operation.vms)) if isinstance(operation, ReleaseVMs | HealVMs) else 1
+    return max(1, len(operation.vms)) if isinstance(operation, ReleaseVMs | EvictVMs | HealVMs) else 1
 
 
 def evicted_of(victims: Sequence[store.Victim]) -> tuple[Evicted, ...]:

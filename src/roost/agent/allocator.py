@@ -444,6 +444,16 @@ class Allocator:
         thresholds.check_size(cluster, int(self.zone.clusters[c]["machines"]))
         self.view.set_thresholds(c, thresholds)
 
+    def has_machine_for(self, vm: VM, arm: Arm) -> bool:
+        """Whether any machine would have a VM that is healed, whatever else its tenant wants. Nothing is placed."""
+        shape = arm.shapes.of(vm, 0, purpose=Purpose.HEALING)
+        before = self.view.attempt()
+        arm.engine.desk.close()
+        try:
+            return arm.engine.assign(shape).machine >= 0
+        finally:
+            self.view.rewind(before)
+
     # -------------------------------------------------------------------------------------------- moving
 
     def refusal(self, running: RunningVM, machine: int, off: Iterable[RunningVM]) -> str | None:

@@ -97,7 +97,7 @@ def _candidates(
     for vm in allocator.giving_way(machine):
         if vm.name in seen or vm.shape.traits["priority"] <= band:
             continue
-        group = _with(allocator, vm, band)
+        group = going_with(allocator, vm, band)
         seen.update(each.name for each in group)
         if any(map(fixed, group)):
             continue
@@ -106,8 +106,11 @@ def _candidates(
     return found
 
 
-def _with(allocator: Allocator, vm: RunningVM, band: int) -> tuple[RunningVM, ...]:
-    """A VM and those that have to go with it: room held for it, and the tenant's others if it wants that."""
+def going_with(allocator: Allocator, vm: RunningVM, band: int = 0) -> tuple[RunningVM, ...]:
+    """A VM and those that have to go with it: room held for it, and the tenant's others if it wants that.
+
+    `band`: those of this one, and above, stay.
+    """
     tenant = allocator.tenants[vm.tenant]
     if tenant.constraints.evict_together:
         return tuple(each for each in tenant.vms.values() if each.shape.traits["priority"] > band)

@@ -6,12 +6,16 @@
 
 A VM stays on the books of its machine until the commit that places it elsewhere, so it is never lost and never there
 twice, and what waits is what is still there. A machine that comes back before that keeps its VMs.
+
+What was just lost is asked for at once. What found no machine then has its turns (see `turns`), on the copy: only what
+finds room there is asked for. Why it finds none is told once, and again after something opened that did not help, so
+many at a time as `TOLD` says.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -21,17 +25,22 @@ import numpy as np
 
 from roost.agent.allocator import Allocator, RunningVM
 from roost.agent.operation import Answer, HealVMs, SetMachine
+from roost.agent.turns import Result, Turns
 from roost.model.errors import InvalidInput, Outdated, UnknownName
-from roost.model.request import HOLD, hold_of
+from roost.model.request import HOLD, UNCONSTRAINED, hold_of
 from roost.model.rows import MachineState
+from roost.store.contract import Decline
 
 if TYPE_CHECKING:
     from roost.agent.agent import Agent, Ticket
+    from roost.agent.replica import Replica
 
 BY = "healing"  # who asks, as the trail tells it
 KEY = "heal "  # how the key of every healing begins; no key of a request has a space
 FLAPS = 3  # times that a machine may go down within a day before it is no longer trusted
 DAY = 86_400.0
+TOLD = 50  # VMs of which it can be told at once why they find no machine
+TELL_SECONDS = 0.5  # until it can be told of one more
 
 
 def to_heal(allocator: Allocator, operation: HealVMs) -> tuple[list[RunningVM], list[RunningVM]]:
@@ -62,21 +71,22 @@ def vms_on(allocator: Allocator, machines: Sequence[int]) -> list[RunningVM]:
     if not machines:
         return []
     found = [vm for vms in allocator.running_on(machines).values() for vm in vms if not vm.name.endswith(HOLD)]
-    capacity = allocator.view.machines["capacity"]
+    return sorted(found, key=partial(urgency, allocator))
 
-    def size(vm: RunningVM) -> float:
-        row = allocator.view.machines[vm.machine]
-        demand = vm.shape.row["demand"][0][row["generation"]]
-        return float((demand / np.maximum(capacity[vm.machine], 1)).max())
 
-    return sorted(found, key=lambda vm: (vm.shape.traits["priority"], -size(vm), vm.name))
+def urgency(allocator: Allocator, vm: RunningVM) -> tuple[int, float, str]:
+    """Who is placed again first: those of the highest priority, then the largest."""
+    row = allocator.view.machines[vm.machine]
+    share = vm.shape.row["demand"][0][row["generation"]] / np.maximum(row["capacity"], 1)
+    return vm.shape.traits["priority"], -float(share.max()), vm.name
 
 
 class Lost(msgspec.Struct):
     """A VM that is to be healed."""
 
-    since: float  # when that was seen
-    why: str = ""  # what came of the last try, and its key
+    since: float  # when it was lost, by the healer's clock
+    machine: str  # where it is
+    why: str = ""  # what came of the last try that was recorded, and its key
     key: str = ""
 
 
@@ -101,47 +111,109 @@ class Healer:
         delay: float = 0.0,
         noted: Callable[[Ticket], None] = lambda _: None,
     ) -> None:
-        """`patience`: seconds between two tries of what found no machine; 0: it only looks, and asks for nothing.
+        """`clock`: seconds that only go on, whatever is done to the time of day.
 
-        `flaps`: times that a machine may go down within a day, 0 for any number. `delay`: seconds before it begins, so
-        that one of several healers is the first. `noted` hears of each try that was answered.
+        `patience`: seconds between two tries of what found no machine; 0: it only looks, and asks for nothing. `flaps`:
+        times that a machine may go down within a day, 0 for any number. `delay`: seconds before it begins, so that one
+        of several healers is the first. `noted` hears of each try that was answered.
         """
         self._agent, self._clock, self._patience, self._noted = agent, clock, patience, noted
         self._flaps, self._delay = flaps, delay
         self.counts = HealingCounts()
         self._down: set[str] = set()  # machines, as of the last look
+        self._held = 0  # VMs on these, then
         self._lost: dict[str, Lost] = {}  # VMs that are not healed, by name
-        self._asked: set[str] = set()  # of these, those under way
-        self._alone: set[str] = set()  # those of which not all of a tenant found room together
+        self._new: list[RunningVM] = []  # of these, those that are to be asked for
+        self._asked: set[str] = set()  # and those under way
+        self._turns = Turns(agent, clock)  # and those that found no machine
+        self._untold: dict[str, None] = {}  # of which it is to be told why
+        self._tellable, self._told = float(TOLD), clock()
         self._failures: dict[str, list[float]] = {}  # by machine: when it went down
         self._distrusted: dict[str, float] = {}  # machines to be quarantined: when to ask for it, next
         self._seen: tuple[object, int] = (None, -1)  # the copy, and its revision, at the last look
-        self._tried: tuple[object, int] = (None, -1)  # the copy, and what relief it had had, at the last try
-        self._next = 0.0  # when what found no machine may be tried again
+        self._basis: tuple[object, ...] = ()  # the copy and the policies that the turns are for
+        self._opened = 0  # what had opened when it was last told why
+        self._begin = 0.0  # when what is new may be asked for
+        self._look(agent.replica, clock())
+        self._failures.clear()  # when those went down that were down before this began, others know
 
     @property
     def waiting(self) -> Mapping[str, Lost]:
         """VMs that are to be healed, by name."""
         return self._lost
 
+    def lost_for(self, vm: str) -> float | None:
+        """How many seconds ago a VM was lost, if it waits."""
+        lost = self._lost.get(vm)
+        return None if lost is None else max(0.0, self._clock() - lost.since)
+
+    def remember(self, outages: Mapping[str, Iterable[float]]) -> None:
+        """Machines went down before this healer began: by machine, how many seconds ago, each time."""
+        now = self._clock()
+        before = {machine: sorted(now - max(0.0, age) for age in ages) for machine, ages in outages.items()}
+        for machine, times in before.items():
+            self._failures[machine] = [at for at in times if at > now - DAY] + self._failures.get(machine, [])
+        for lost in self._lost.values():
+            if times := before.get(lost.machine, []):
+                lost.since = min(lost.since, times[-1])
+
     def step(self) -> None:
         """Look what is down, and ask for what can be done about it."""
         replica, now = self._agent.replica, self._clock()
         if self._seen != (replica, replica.revision):
             self._seen = (replica, replica.revision)
-            names, states = replica.allocator.zone.machine_names, replica.view.machines["state"]
-            down = {names[m] for m in np.flatnonzero(states == MachineState.DOWN).tolist()}
-            known, self._down = self._down, down
-            self._note(down - known, known - down, now)
-            if down != known and self._delay and down - known:
-                self._note_lost(now)
-                self._tried, self._next = (None, -1), now + self._delay
-            elif down != known:
-                self._heal(now)
-        if self._lost and now >= self._next and self._tried != (replica, replica.relief):
-            self._heal(now)
+            self._look(replica, now)
+        if not self._patience:
+            return
+        if self._basis != (replica, self._agent.split):
+            self._basis = (replica, self._agent.split)
+            self._line_up_anew()
+        if self._new and now >= self._begin:
+            lost, self._new = self._new, []
+            for group in together(vm for vm in lost if vm.name in self._lost and vm.name not in self._asked):
+                self._ask(tuple(vm.name for vm in group), group[0].tenant)
+        if self._lost:
+            self._turns.step(self._patience, self._try)
+            self._tell(replica, now)
         for machine in sorted(machine for machine, at in self._distrusted.items() if now >= at):
             self._quarantine(machine)
+
+    # ------------------------------------------------------------------------------------------------- looking
+
+    def _look(self, replica: Replica, now: float) -> None:
+        """Which machines are down, and what is on them? All VMs are gone through only if there are more than before."""
+        rows, names = replica.view.machines, replica.allocator.zone.machine_names
+        found = np.flatnonzero(rows["state"] == MachineState.DOWN)
+        down, held = {names[m] for m in found.tolist()}, int(rows["vms"][found].sum())
+        failed, back, held_before = down - self._down, self._down - down, self._held
+        self._down, self._held = down, held
+        self._note(failed, back, now)
+        if failed or held > held_before:
+            self._note_lost(now)
+            if failed and self._delay:
+                self._begin = now + self._delay
+        elif back or held < held_before:
+            for name in [name for name in self._lost if not self._is_lost(name)]:
+                self._forget(name)
+
+    def _note_lost(self, now: float) -> None:
+        lost = lost_vms(self._agent.allocator)
+        names, known = self._agent.allocator.zone.machine_names, self._lost
+        self._lost = {vm.name: known.get(vm.name) or Lost(now, names[vm.machine]) for vm in lost}
+        for name in known.keys() - self._lost.keys():
+            self._forget(name)
+        waiting = {vm.name for vm in self._new}
+        self._new += [vm for vm in lost if vm.name not in known and vm.name not in waiting]
+
+    def _is_lost(self, name: str) -> bool:
+        allocator = self._agent.allocator
+        vm = allocator.vms.get(name)
+        return vm is not None and allocator.view.machines[vm.machine]["state"] == MachineState.DOWN
+
+    def _forget(self, name: str) -> None:
+        self._lost.pop(name, None)
+        self._untold.pop(name, None)
+        self._turns.drop(name)
 
     def _note(self, failed: set[str], back: set[str], now: float) -> None:
         """Machines went down, or are no longer."""
@@ -174,46 +246,100 @@ class Healer:
         self._failures.pop(machine, None)
         self.counts.quarantined += 1
 
-    def _heal(self, now: float) -> None:
-        """Ask for all that is lost and not under way."""
-        replica, lost = self._agent.replica, self._note_lost(now)
-        self._tried, self._next = (replica, replica.relief), now + self._patience
-        if self._patience:
-            for group in together([vm for vm in lost if vm.name not in self._asked], self._alone):
-                self._ask(tuple(vm.name for vm in group), group[0].tenant)
-
-    def _note_lost(self, now: float) -> list[RunningVM]:
-        lost = lost_vms(self._agent.allocator) if self._down else []
-        self._lost = {vm.name: self._lost.get(vm.name) or Lost(now) for vm in lost}
-        self._alone &= self._lost.keys()
-        return lost
+    # -------------------------------------------------------------------------------------------------- asking
 
     def _ask(self, names: tuple[str, ...], tenant: str) -> None:
         self._asked.update(names)
+        tried = self._agent.replica.relief.count
         ticket = self._agent.submit(HealVMs(tenant, names), new_key(), by=BY)
-        ticket.done = partial(self._answered, names, tenant, ticket)
+        ticket.done = partial(self._answered, names, tenant, ticket, tried)
 
-    def _answered(self, names: tuple[str, ...], tenant: str, ticket: Ticket, answer: Answer) -> None:
+    def _answered(self, names: tuple[str, ...], tenant: str, ticket: Ticket, tried: int, answer: Answer) -> None:
         self._asked.difference_update(names)
-        now = self._clock()
         for name in names:
-            if name in self._lost:
-                self._lost[name].why, self._lost[name].key = answer.detail, answer.key
+            if lost := self._lost.get(name):
+                lost.why, lost.key = lost.why or answer.detail, answer.key
         self._noted(ticket)
         if answer.ok:
-            for placement in answer.placements:
-                if (lost := self._lost.pop(placement.vm, None)) is not None:
-                    self.counts.healed += 1
-                    self.counts.seconds.append(now - lost.since)
-            del self.counts.seconds[:-10_000]
-        elif answer.status in ("conflicts", "unavailable"):
-            self._tried = (None, -1)  # that may be otherwise the next time
-        elif answer.status == "declined":
+            self._healed(answer)
+        elif answer.status != "declined":  # that may be otherwise the next time
+            for name in names:
+                self._line_up(name)
+                self._turns.again(name, self._patience)
+        else:
             self.counts.declined += 1
-            if len(names) > 1:  # not all of them: then each by itself
-                self._alone.update(names)
-                for name in names:
+            for name in names:
+                if len(names) > 1:  # not all of them: then each by itself
                     self._ask((name,), tenant)
+                else:
+                    self._line_up(name, tried)
+
+    def _healed(self, answer: Answer) -> None:
+        now = self._clock()
+        for placement in answer.placements:
+            if (lost := self._lost.get(placement.vm)) is not None:
+                self.counts.healed += 1
+                self.counts.seconds.append(max(0.0, now - lost.since))
+                self._forget(placement.vm)
+        del self.counts.seconds[:-10_000]
+
+    def _line_up(self, name: str, tried: int = -1) -> None:
+        """A VM has its turns from now on, unless it has them already."""
+        allocator = self._agent.allocator
+        vm = allocator.vms.get(name)
+        if name not in self._lost or name in self._turns or vm is None:
+            return
+        tenant = allocator.tenants[vm.tenant]
+        alike = tenant.constraints == UNCONSTRAINED and not vm.vm.isolated
+        self._turns.put(name, (vm.vm,), urgency(allocator, vm), vm.tenant, alike=alike, tried=tried)
+
+    def _line_up_anew(self) -> None:
+        """The copy or the policy is another: whoever had turns has its turn now."""
+        waiting = [name for name in self._lost if name in self._turns]
+        self._turns.clear()
+        for name in waiting:
+            self._line_up(name)
+        self._untold.update(dict.fromkeys(waiting))
+
+    def _try(self, name: str) -> Result:
+        """Ask for a VM if it finds a machine on the copy."""
+        if name in self._asked:
+            return "gone"
+        if not self._is_lost(name):
+            self._forget(name)
+            return "gone"
+        tenant = self._agent.allocator.vms[name].tenant
+        _, proposal = self._agent.rehearse(HealVMs(tenant, (name,)))
+        if isinstance(proposal, Decline):
+            return "none"
+        self._ask((name,), tenant)
+        return "asked"
+
+    # ------------------------------------------------------------------------------------------------- telling
+
+    def may_tell(self, vm: str) -> bool:
+        """Whether it may be told now why a VM found no machine; if not, it is asked for again when it may."""
+        if vm not in self._lost:
+            return False
+        if self._tellable < 1.0:
+            self._untold[vm] = None
+            return False
+        self._tellable -= 1.0
+        self._untold.pop(vm, None)
+        return True
+
+    def _tell(self, replica: Replica, now: float) -> None:
+        """Ask for those of which it is not known why they wait, one at a time, only to have it told."""
+        self._tellable = min(float(TOLD), self._tellable + max(0.0, now - self._told) / TELL_SECONDS)
+        self._told = now
+        if (opened := int(replica.relief.opened.max(initial=0))) > self._opened:
+            self._opened = opened
+            self._untold.update((name, None) for name in self._lost if name in self._turns)
+        if self._untold and self._tellable >= 1.0:
+            name = next(iter(self._untold))
+            del self._untold[name]
+            if name not in self._asked and self._is_lost(name):
+                self._ask((name,), self._agent.allocator.vms[name].tenant)
 
 
 def new_key() -> str:
@@ -221,10 +347,9 @@ def new_key() -> str:
     return f"{KEY}{uuid4().hex}"
 
 
-def together(vms: Iterable[RunningVM], alone: Collection[str] = ()) -> list[list[RunningVM]]:
-    """VMs of one tenant and priority are healed together, in the order of the first of them; some are `alone`."""
-    groups: dict[tuple[str, int, str], list[RunningVM]] = {}
+def together(vms: Iterable[RunningVM]) -> list[list[RunningVM]]:
+    """VMs of one tenant and priority are healed together, in the order of the first of them."""
+    groups: dict[tuple[str, int], list[RunningVM]] = {}
     for vm in vms:
-        own = vm.name if vm.name in alone else ""
-        groups.setdefault((vm.tenant, vm.shape.traits["priority"], own), []).append(vm)
+        groups.setdefault((vm.tenant, vm.shape.traits["priority"]), []).append(vm)
     return list(groups.values())

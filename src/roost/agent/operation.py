@@ -54,6 +54,18 @@ class ReleaseVMs(_Operation, frozen=True, tag="release"):
         return Premise(bool(self.vms) or self.generation is not None, self.generation)
 
 
+class EvictVMs(_Operation, frozen=True, tag="evict"):
+    """Let VMs of a tenant give way to nobody: they are off their machines, and wait if they want to be placed again."""
+
+    tenant: str
+    vms: tuple[str, ...]
+
+    @property
+    def premise(self) -> Premise:
+        """The tenant has VMs."""
+        return EXISTING
+
+
 class HealVMs(_Operation, frozen=True, tag="heal"):
     """Place VMs of a tenant again whose machines are not ready; all of them, or none."""
 
@@ -122,7 +134,18 @@ class SetEntry(_Operation, frozen=True, tag="entry"):
     instead_of: str | None = None  # if given, it must be the present value
 
 
-Operation = PlaceVMs | ReleaseVMs | HealVMs | MoveVM | SetMachine | SetCluster | AddMachines | RemoveMachines | SetEntry
+Operation = (
+    PlaceVMs
+    | ReleaseVMs
+    | EvictVMs
+    | HealVMs
+    | MoveVM
+    | SetMachine
+    | SetCluster
+    | AddMachines
+    | RemoveMachines
+    | SetEntry
+)
 Status = Literal["done", "declined", "conflicts", "invalid", "unavailable"]
 
 

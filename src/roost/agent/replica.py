@@ -17,20 +17,23 @@ from roost.agent import foresight as foresight_
 from roost.agent.allocator import Allocator, RunningVM, Tenant
 from roost.agent.decision import Decision
 from roost.agent.gang import Search
+from roost.agent.registry import Registry
+from roost.agent.relief import Relief
 from roost.agent.thresholds import read_entry
+from roost.agent.waiting import WaitingBook
 from roost.engine.recheck import rows_of
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.engine.view import View
-from roost.model.change import Entry, Placed
+from roost.model.change import Entry, Placed, Registered
 from roost.model.errors import InvariantBroken
 from roost.model.inventory import machine_specs, zone_of
-from roost.model.request import VM, Constraints, Request
+from roost.model.request import UNCONSTRAINED, VM, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import KIND as THRESHOLD
 from roost.model.thresholds import NONE, Purpose, of_row
 from roost.model.zone import CONDITION
-from roost.store.contract import WAITING, FeedRow, Victim, Waiting
+from roost.store.contract import WAITING, FeedRow, Victim
 from roost.store.ledger import Ledger, MachineRow
 
 
@@ -70,6 +73,7 @@ class Replica:
         zone = zone_of(ledger.catalogue, (row.spec for row in ledger.machines.values()))
         self.revision = ledger.revision
         self.allocator = allocator = Allocator(zone, policy, seed, limits=limits, clock=clock)
+        self.relief = Relief(len(zone.clusters))  # whatever may give room to VMs that found none
         rows = [ledger.machines[name] for name in zone.machine_names]
         allocator.view.restock(rows_of(zone, rows, allocator.numbers))
         for c, name in enumerate(zone.cluster_names):
@@ -94,11 +98,11 @@ class Replica:
         # Those that give way to what was placed ahead of the feed, or were placed elsewhere, stay in the books until it
         # says so, too.
         self.leaving = allocator.leaving
-        self.registry = dict(ledger.registry)  # replaced, never changed, so that others see that it is another
-        allocator.reserved.update(name for kind, name in self.registry if kind == WAITING)
+        self.registry = Registry(ledger.registry)
+        self.waiting = WaitingBook(self.registry.of(WAITING))
+        allocator.reserved.update(self.waiting.vms)
         if foresight := self.registry.get((foresight_.KIND, foresight_.NAME)):
             self._foresee(foresight)
-        self.relief = 0  # grows with whatever may give room to VMs that found none
         self.reshaped = False  # the zone has other machines by now: load it anew
 
     def seen(self, machine: int) -> int:
@@ -155,8 +159,7 @@ class Replica:
 
     def waiting_of(self, tenant: str) -> tuple[str, ...]:
         """The VMs of a tenant that had to give way and wait for room."""
-        found = [(name, value) for (kind, name), value in self.registry.items() if kind == WAITING]
-        return tuple(name for name, value in found if msgspec.json.decode(value, type=Waiting).tenant == tenant)
+        return self.waiting.of(tenant)
 
     def running(self, vm: RunningVM) -> Placed:
         """A VM as stores keep it."""
@@ -167,6 +170,7 @@ class Replica:
         ahead = self.ahead[round_].placed.pop(position)
         for vm in reversed(ahead.vms):
             self.view.remove(vm.machine, vm.shape)
+            self._relieve(vm.machine)
             self.allocator.strike(vm, heir=self.shadowed.pop(vm.name, None))
         for each in (*ahead.victims, *ahead.left):
             if self.leaving.get(each.name) is each:  # else the feed has taken it away meanwhile
@@ -199,6 +203,7 @@ class Replica:
             if machine is None or self.seen(machine) >= row.version or self._leaves(machine, round_):
                 continue
             view.adopt(machine, rows_of(self.allocator.zone, [row], numbers))
+            self._relieve(machine)
             for number, later in self.ahead.items():
                 if number > round_:  # not committed yet, so not in the row
                     for ahead in later.placed.values():
@@ -275,17 +280,8 @@ class Replica:
             self.reshaped = True
             return
         if entry.registered:
-            news_of = {(each.kind, each.name): each.after for each in entry.registered}
-            merged = {**self.registry, **news_of}
-            self.registry = {name: value for name, value in merged.items() if value is not None}
-            for (kind, name), value in news_of.items():
-                if kind == WAITING:
-                    (allocator.reserved.discard if value is None else allocator.reserved.add)(name)
-            if (place := (foresight_.KIND, foresight_.NAME)) in news_of:
-                self._foresee(news_of[place])
             for each in entry.registered:
-                if each.kind == THRESHOLD:
-                    self._keep_empty(each.name, each.after)
+                self._register(each)
         mine = own is not None and bool(entry.placed) and any(a.tenant == entry.tenant for a in own.placed.values())
         fed, adopted = self.fed, self.adopted
         news = {}
@@ -303,6 +299,7 @@ class Replica:
                 del self.leaving[placed.vm]
             elif news[placed.machine]:
                 view.remove(running.machine, running.shape)
+            self._relieve(running.machine)
             allocator.strike(running)
         if known is not None and entry.placed:
             allocator.tenants[entry.tenant] = known  # its only VM has moved: it is the same tenant still
@@ -313,18 +310,40 @@ class Replica:
                 if news[name]:
                     view.place(machine, shape)
                 self._enter(RunningVM(placed.vm, spec, entry.tenant, machine, shape, placed.since))
+        if known is not None and known.constraints != UNCONSTRAINED:
+            self.relief.change(entry.tenant)
         for change in entry.conditions:
             if news[change.machine]:
                 self._set(index[change.machine], change.field, change.after)
-        if entry.released or entry.conditions or entry.quarantines or entry.registered:
-            self.relief += 1
+            if change.field != "state" or change.after == MachineState.READY:
+                self.relief.open(int(view.machines[index[change.machine]]["cluster"]))
         for shut in entry.quarantines:
-            view.set_quarantine(allocator.zone.cluster_names.index(shut.cluster), shut.after)
+            cluster = allocator.zone.cluster(shut.cluster)
+            view.set_quarantine(cluster, shut.after)
+            self.relief.open(cluster)
         if (tenant := allocator.tenants.get(entry.tenant)) and entry.after > tenant.stamp:
             tenant.stamp, tenant.constraints = entry.after, entry.constraints
         if self.adopted:
             for name, version in entry.versions.items():
                 self._passed(index[name], version)
+
+    def _relieve(self, machine: int) -> None:
+        """Something is on a machine no longer. Of one that is down that helps nobody."""
+        row = self.view.machines[machine]
+        if row["state"] != MachineState.DOWN:
+            self.relief.free(int(row["cluster"]))
+
+    def _register(self, change: Registered) -> None:
+        """An entry of the registry has another value."""
+        name, value = change.name, change.after
+        self.registry.set((change.kind, name), value)
+        if change.kind == WAITING:
+            self.waiting.note(name, value)
+            (self.allocator.reserved.discard if value is None else self.allocator.reserved.add)(name)
+        elif (change.kind, name) == (foresight_.KIND, foresight_.NAME):
+            self._foresee(value)
+        elif change.kind == THRESHOLD:
+            self._keep_empty(name, value)
 
     def _foresee(self, value: str | None) -> None:
         self.view.foresee(*foresight_.tables_of(foresight_.decode(value), self.allocator.zone))
@@ -345,6 +364,7 @@ class Replica:
             c = self.allocator.zone.cluster(cluster)
             own = of_row(self.allocator.zone.clusters[c]["thresholds"])
             self.view.set_thresholds(c, own if value is None else read_entry(value))
+            self.relief.open(c)
 
     def _set(self, machine: int, name: str, value: int) -> None:
         if name == "state":

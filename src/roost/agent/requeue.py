@@ -5,7 +5,8 @@
                         └── something changed that may help ◀── no room
 
 What waits is in the store, and each try goes by a key that is made of the eviction. So any number of agents may try:
-one of them places it, and the others hear that it was done, or that it waits no longer.
+one of them places it, and the others hear that it was done, or that it waits no longer. Only what changed is read, and
+only whose turn it is is tried, so nothing here costs more the more VMs wait.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import structlog
 
 from roost.agent.agent import Ticket
 from roost.agent.operation import Answer, PlaceVMs, SetEntry
+from roost.agent.turns import Order, Result, Turns
 from roost.model.errors import UnknownName
 from roost.model.request import UNCONSTRAINED, Request
 from roost.store.contract import WAITING, Decline, Waiting
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
 
 BY = "requeue"  # who asks, as the trail tells it
 
+TOGETHER = "\0"  # how the name of a unit of several VMs begins, before its tenant's: no other name has that
+
 log = structlog.get_logger()
-_waiting = msgspec.json.Decoder(Waiting).decode
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -50,12 +53,10 @@ class Unit(msgspec.Struct, frozen=True):
         return f"requeue {hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:32]}"
 
     @property
-    def kind(self) -> str:
-        """Where one of a kind finds no room, no other does."""
+    def plain(self) -> bool:
+        """Whether it wants nothing but a machine: where one like it finds none, it finds none either."""
         first = self.first
-        if len(self.vms) > 1 or first.spec.isolated or first.constraints != UNCONSTRAINED:
-            return self.key
-        return msgspec.json.encode(first.spec).decode()
+        return len(self.vms) == 1 and not first.spec.isolated and first.constraints == UNCONSTRAINED
 
     @property
     def operation(self) -> PlaceVMs:
@@ -72,111 +73,124 @@ class Requeue:
         self, agent: Agent, clock: Callable[[], float], noted: Callable[[Ticket], None] = lambda _: None
     ) -> None:
         """`noted` hears of each try that was answered."""
-        self._agent, self._clock, self._noted = agent, clock, noted
-        self._registry: object = None  # the one that was read last
-        self._values: dict[str, str] = {}  # what it says of those that wait, by VM
-        self._units: list[Unit] = []
-        self._asked: set[str] = set()  # keys under way
-        self._over: set[str] = set()  # keys that are done with; the feed has not said so yet
+        self._agent, self._noted = agent, noted
+        self._turns, self._patience = Turns(agent, clock), 0.0
+        self._basis: tuple[object, ...] = ()  # the copy and the policies that the turns are for
+        self._read = 0  # changes of what waits
+        self._units: dict[str, dict[str, Waiting]] = {}  # by name: VMs that are placed again together
+        self._unit_of: dict[str, str] = {}  # by VM
+        self._asked: set[str] = set()  # units under way
+        self._over: dict[str, str] = {}  # VMs that are done with, by cause; the feed has not said so yet
         self._alone: set[str] = set()  # VMs that are tried by themselves, as they make no sense together
-        self._behind = ""  # the priority for which lower ones were held back at the last try
-        self._tried: tuple[object, ...] = ()  # what there was to go by at the last try
-        self._next = 0.0  # when to try again
 
     @property
     def waiting(self) -> int:
         """VMs that wait, as far as the copy knows."""
-        return len(self._values)
+        return len(self._agent.replica.waiting.vms)
 
     def step(self, patience: float) -> None:
         """Try what may find room by now; `patience`: seconds between two tries of what found none."""
-        agent = self._agent
-        replica = agent.replica
-        if replica.registry is not self._registry:
-            self._read(replica.registry)
-        if not self._units or self._clock() < self._next:
-            return
-        basis = (self._registry, replica, replica.relief, agent.split)
-        if self._tried != basis:
-            self._tried, self._next = basis, self._clock() + patience
-            self._try()
+        self._patience = patience
+        self._follow()
+        self._turns.step(patience, self._try)
 
-    def _read(self, registry: Mapping[tuple[str, str], str]) -> None:
-        self._registry = registry
-        values = {name: value for (kind, name), value in registry.items() if kind == WAITING}
-        if values != self._values:
-            self._values = values
-            self._units = self._grouped({name: _waiting(value) for name, value in values.items()})
-            self._over &= {unit.key for unit in self._units}
-            self._alone &= values.keys()
+    # ------------------------------------------------------------------------------------------------- following
 
-    def _grouped(self, waiting: Mapping[str, Waiting]) -> list[Unit]:
-        """What waits, the highest priority first, then whoever waits longest."""
-        bands = {name: i for i, name in enumerate(self._agent.allocator.zone.bands)}
-        found: dict[tuple[str, str], dict[str, Waiting]] = {}
-        order = sorted(waiting, key=lambda vm: (bands.get(waiting[vm].spec.priority, 0), waiting[vm].since, vm))
-        for vm in order:
-            each = waiting[vm]
-            together = (each.constraints.on_places or each.constraints.evict_together) and vm not in self._alone
-            found.setdefault((each.tenant, "" if together else vm), {})[vm] = each
-        return [Unit(vms) for vms in found.values()]
+    def _follow(self) -> None:
+        """Take in what changed: whoever waits now, or no longer."""
+        replica, split = self._agent.replica, self._agent.split
+        book = replica.waiting
+        changed = book.changed(self._read) if self._basis == (replica, split) else None
+        if changed is None:
+            self._basis, changed = (replica, split), book.vms
+            self._turns.clear()
+            self._units.clear()
+            self._unit_of.clear()
+        self._read = book.changes
+        self._note(changed, book.vms)
 
-    def _try(self) -> None:
-        """Ask for what finds room on the copy; of VMs that are alike for one at a time.
-
-        Where there may be room for another like it, lower priorities wait for that: else they would come and go.
-        """
-        alike: dict[str, bool] = {}  # by kind: whether one found room just now
-        self._behind = ""
-        for unit in list(self._units):  # the highest priority first
-            own = unit.first.spec.priority
-            if self._behind not in ("", own):
-                break
-            if unit.key in self._asked or unit.key in self._over:
+    def _note(self, vms: Iterable[str], waiting: Mapping[str, Waiting]) -> None:
+        """These wait, or do not; each unit that is another by that is put in its line once."""
+        units: dict[str, None] = {}
+        for vm in vms:
+            if (name := self._unit_of.pop(vm, None)) is not None:
+                self._units[name].pop(vm, None)
+                units[name] = None
+            if (now := waiting.get(vm)) is None:
+                self._over.pop(vm, None)
+                self._alone.discard(vm)
                 continue
-            if unit.kind not in alike:
-                _, proposal = self._agent.rehearse(unit.operation, unit.key)
-                alike[unit.kind] = not isinstance(proposal, Decline)
-                if alike[unit.kind]:
-                    self._ask(unit)
-            elif alike[unit.kind]:
-                self._behind = own
+            together = (now.constraints.on_places or now.constraints.evict_together) and vm not in self._alone
+            name = self._unit_of[vm] = f"{TOGETHER}{now.tenant}" if together else vm
+            self._units.setdefault(name, {})[vm] = now
+            units[name] = None
+        for name in units:
+            self._put(name)
 
-    def _ask(self, unit: Unit) -> None:
-        self._asked.add(unit.key)
+    def _put(self, name: str) -> None:
+        """A unit waits, as it is now; one of nobody does not."""
+        if not self._units[name]:
+            del self._units[name]
+            self._turns.drop(name)
+            return
+        unit = self._unit(name)
+        first, specs = next(iter(unit.vms)), [each.spec for each in unit.vms.values()]
+        self._turns.put(name, specs, self._order(first, unit.first), unit.first.tenant, alike=unit.plain)
+
+    def _unit(self, name: str) -> Unit:
+        vms = self._units[name]
+        if len(vms) == 1:
+            return Unit(dict(vms))
+        return Unit({vm: vms[vm] for vm in sorted(vms, key=lambda vm: self._order(vm, vms[vm]))})
+
+    def _order(self, vm: str, waiting: Waiting) -> Order:
+        """The highest priority first, then whoever waits longest."""
+        bands, priority = self._agent.allocator.zone.bands, waiting.spec.priority
+        return (bands.index(priority) if priority in bands else 0, waiting.since, vm)
+
+    # --------------------------------------------------------------------------------------------------- trying
+
+    def _try(self, name: str) -> Result:
+        """Ask for a unit if it finds room on the copy."""
+        unit = self._unit(name)
+        if name in self._asked or all(self._over.get(vm) == each.cause for vm, each in unit.vms.items()):
+            return "gone"
+        _, proposal = self._agent.rehearse(unit.operation, unit.key)
+        if isinstance(proposal, Decline):
+            return "none"
+        self._asked.add(name)
         ticket = self._agent.submit(unit.operation, unit.key, by=BY)
-        ticket.done = partial(self._answered, unit, ticket)
+        ticket.done = partial(self._answered, name, unit, ticket)
+        return "asked"
 
-    def _answered(self, unit: Unit, ticket: Ticket, answer: Answer) -> None:
-        self._asked.discard(unit.key)
+    def _answered(self, name: str, unit: Unit, ticket: Ticket, answer: Answer) -> None:
+        self._asked.discard(name)
         self._noted(ticket)
         if answer.ok:
-            self._over.add(unit.key)
-            self._tried, self._next = (), 0.0  # the next of its kind may find room, too
+            self._over.update((vm, each.cause) for vm, each in unit.vms.items())
             if not answer.replayed:  # by another agent
                 log.info("placed again", vms=list(unit.vms), machines=[each.machine for each in answer.placements])
-        elif answer.status == "invalid" and self._still(unit.vms) and _makes_no_sense(answer):
+        elif answer.status == "invalid" and self._still(unit) and _makes_no_sense(answer):
             self._drop(unit, answer.detail)
-        elif answer.status in ("conflicts", "unavailable") or self._behind:
-            self._tried = ()  # that may be otherwise the next time, or others did not have their turn
+        else:
+            self._turns.again(name, self._patience)
 
-    def _still(self, vms: Iterable[str]) -> bool:
+    def _still(self, unit: Unit) -> bool:
         """Whether these wait for the same reason still, as far as the copy knows."""
-        registry = self._agent.replica.registry
-        return all(registry.get((WAITING, vm)) == self._values.get(vm) is not None for vm in vms)
+        known = self._agent.replica.waiting.vms
+        return all(known.get(vm) == each for vm, each in unit.vms.items())
 
     def _drop(self, unit: Unit, why: str) -> None:
         """Nobody is to wait for what will never be; but of several, only the one that makes no sense goes."""
         if len(unit.vms) > 1:
             self._alone.update(unit.vms)
-            self._units = self._grouped({vm: each for some in self._units for vm, each in some.vms.items()})
-            self._tried, self._next = (), 0.0
+            self._note(unit.vms, unit.vms)
             return
-        (vm,) = unit.vms
-        self._over.add(unit.key)
-        self._tried, self._next = (), 0.0
-        log.warning("a VM that waited is not placed again", vm=vm, tenant=unit.first.tenant, detail=why)
-        self._agent.submit(SetEntry(WAITING, vm, None, instead_of=self._values[vm]), by=BY)
+        ((vm, each),) = unit.vms.items()
+        self._over[vm] = each.cause
+        log.warning("a VM that waited is not placed again", vm=vm, tenant=each.tenant, detail=why)
+        value = self._agent.replica.registry.get((WAITING, vm))
+        self._agent.submit(SetEntry(WAITING, vm, None, instead_of=value), by=BY)
 
 
 def _makes_no_sense(answer: Answer) -> bool:

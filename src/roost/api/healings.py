@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from roost.agent.healing import KEY
+from roost.agent.healing import DAY, KEY
 from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, Backwards, Place, seconds_of
 from roost.api.tokens import Principal
 from roost.model.change import ConditionChange, Entry, Placed
@@ -64,6 +64,19 @@ def summary_of(
         last=max(times, default=None),
         whole=look.ended,
     )
+
+
+def outages_of(store: Store, last: int, now: float, most: int = MOST_LISTED) -> dict[str, list[float]]:
+    """How many seconds ago machines went down within the last day, up to a revision, as far as that is looked at.
+
+    A time that is yet to come was written by a clock that went wrong: then it was just now.
+    """
+    look, found = Backwards(store, last, now - DAY), dict[str, list[float]]()
+    for _, entry in look.entries(most):
+        for change in entry.conditions:
+            if (change.field, change.after) == ("state", MachineState.DOWN) and entry.at >= now - DAY:
+                found.setdefault(change.machine, []).append(max(0.0, now - entry.at))
+    return found
 
 
 def _took(healings: Iterable[Healing]) -> Seconds:

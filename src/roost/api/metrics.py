@@ -20,7 +20,6 @@ from roost.agent.thresholds import Standing, standings
 from roost.engine.statistics import RuleFilter
 from roost.model.request import HOLD
 from roost.model.thresholds import PURPOSES
-from roost.store.contract import WAITING
 
 if TYPE_CHECKING:
     from roost.api.service import Service
@@ -166,7 +165,7 @@ class Metrics:
         self.tenants.set(usage.tenants)
         self.errands.labels("cut_short").inc(self._more("cut_short", now=service.errands.cut_short))
         self.errands.labels("refused").inc(self._more("refused errand", now=service.errands.refused))
-        self.waiting.set(sum(kind == WAITING for kind, _ in agent.replica.registry))
+        self.waiting.set(len(agent.replica.waiting.vms))
         if (healer := service.healer) is not None:
             self.unhealed.set(len(healer.waiting))
             counts = healer.counts

@@ -28,13 +28,14 @@ from roost.agent.allocator import Allocator
 from roost.agent.contrast import Shadow
 from roost.agent.decision import Decision
 from roost.agent.healing import Healer, Lost
-from roost.agent.heartbeats import Heartbeats
+from roost.agent.heartbeats import NOTE, Heard, Heartbeats
 from roost.agent.operation import HealVMs, Operation, PlaceVMs, SetEntry
 from roost.agent.past import recall
 from roost.agent.requeue import Requeue
 from roost.agent.warm_up import warm_up
 from roost.api.changes import ChangeLog
 from roost.api.errands import Errands
+from roost.api.healings import outages_of
 from roost.api.metrics import Metrics
 from roost.api.outlook import Outlook
 from roost.api.policies import KINDS, PolicyBook
@@ -42,6 +43,8 @@ from roost.api.problems import Refused
 from roost.api.pulse import Pulse
 from roost.api.tokens import KIND as TOKEN
 from roost.api.tokens import TokenBook
+from roost.api.walks import KIND as WALKS
+from roost.api.walks import WALK, WalkWatch
 from roost.engine.capacity import Room, room_for
 from roost.engine.explain import Explanation, WhyNot
 from roost.engine.ruleset import PolicySplit
@@ -51,7 +54,7 @@ from roost.model.errors import RoostError, StoreUnavailable
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
-from roost.settings import Settings
+from roost.settings import POSTGRES, Settings
 from roost.store.contract import Store
 from roost.wiring import ensure_store, find_policy, open_agent, open_store, settle_memory
 
@@ -97,11 +100,13 @@ class Service:
         self._loop = asyncio.get_running_loop()
         self._pumping, self._gathered, self._waiting_for_turn = False, 0, False
         self._deadlines: deque[tuple[float, asyncio.Future[Ticket]]] = deque()
-        self._registry: object = None  # the one that was read last
+        self._read: tuple[object, tuple[int, ...]] = (None, ())  # the registry that was read last, and its mark
         self.requeue: Requeue | None = None  # places again what had to give way
         self.healer: Healer | None = None  # places again what is on machines that are down
         self.heartbeats: Heartbeats | None = None  # who was heard of, if this process counts
+        self.walks = WalkWatch(self._loop.time)
         self.shadow: Shadow | None = None  # what decides beside the policy in force
+        self._exchanging: asyncio.Task[None] | None = None  # heartbeats, with other processes
         self._switching: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._compiling = ThreadPoolExecutor(1, "roost-compiler")
@@ -135,9 +140,11 @@ class Service:
         self.requeue = Requeue(self.agent, self._loop.time, self._note)
         healing = self.settings.healing
         delay = HEALER_SECONDS * self.place
-        self.healer = Healer(self.agent, time.time, healing.retry_seconds, healing.flaps, delay, self._note)
+        self.healer = Healer(self.agent, self._loop.time, healing.retry_seconds, healing.flaps, delay, self._note)
+        self._tasks.append(asyncio.create_task(self._recall_outages(self.healer, self.agent.replica.revision)))
         if healing.heartbeat_seconds:
-            self.heartbeats = Heartbeats(self.agent, self._loop.time, healing.heartbeat_seconds)
+            exchange = self._exchange if self.settings.store.url.startswith(POSTGRES) else None
+            self.heartbeats = Heartbeats(self.agent, self._loop.time, healing.heartbeat_seconds, exchange)
         outlook = Outlook(self)
         works = (
             (self._tick, TICK_SECONDS), (self._measure, MEASURE_SECONDS), (self._trim, 0.0),
@@ -153,6 +160,22 @@ class Service:
         log.info(
             "ready", agent=agent.name, revision=agent.replica.revision, machines=len(agent.allocator.zone.machines)
         )
+
+    async def _recall_outages(self, healer: Healer, revision: int) -> None:
+        """Which machines went down before this process began; what is trimmed or cannot be read counts for nothing."""
+        with contextlib.suppress(RoostError):
+            healer.remember(await asyncio.to_thread(outages_of, self.store, revision, time.time()))
+
+    def _exchange(self, told: bytes, keep: float, heard: Heard) -> None:
+        """What this process has heard of machines for what others have, in another thread."""
+
+        async def exchange() -> None:
+            notes = None
+            with contextlib.suppress(RoostError):  # the next time will do
+                notes = await asyncio.to_thread(self.store.exchange, NOTE, self.agent.name, told, keep)
+            heard(notes)
+
+        self._exchanging = asyncio.create_task(exchange())
 
     def _open(self) -> None:
         given, settings = self.settings.agent, self.settings
@@ -206,7 +229,7 @@ class Service:
             self._pump()
             await asyncio.sleep(0.001)
         self.ready = False
-        tasks = [*self._tasks, *([self._switching] if self._switching else [])]
+        tasks = [*self._tasks, *(task for task in (self._switching, self._exchanging) if task)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -255,10 +278,9 @@ class Service:
 
     def _note_unhealed(self, ticket: Ticket, operation: HealVMs) -> None:
         """Say of VMs that found no machine why not, for whoever looks at what waits."""
-        answer, healer = ticket.answer, self.healer
-        if answer is None or answer.status != "declined" or healer is None or len(operation.vms) > 1:
-            return
-        if lost := healer.waiting.get(operation.vms[0]):
+        answer, healer, vm = ticket.answer, self.healer, operation.vms[0]
+        declined = answer is not None and answer.status == "declined" and len(operation.vms) == 1
+        if declined and healer is not None and healer.may_tell(vm) and (lost := healer.waiting.get(vm)):
             self._keep(asyncio.create_task(self._tell_why(lost, ticket)))
 
     async def _tell_why(self, lost: Lost, ticket: Ticket) -> None:
@@ -372,7 +394,7 @@ class Service:
         elif agent.waiting and not agent.full and not self._waiting_for_turn:
             self._waiting_for_turn = True
             self._loop.call_later(TURN_SECONDS, self._take_turn)
-        if agent.replica.registry is not self._registry:
+        if self._read != self._marked():
             self._read_registry()
         self.changes.wake()
 
@@ -393,6 +415,7 @@ class Service:
     async def _tick(self) -> None:
         """Look at the feed and refresh caches when nobody asks for anything; let nobody wait for ever."""
         if not self.down and not self.closing.is_set():
+            self.walks.look(self.agent.replica.registry.get((WALKS, WALK)))
             if self.requeue and self.settings.agent.requeue_seconds:
                 self.requeue.step(self.settings.agent.requeue_seconds)
             if self.heartbeats:
@@ -451,11 +474,16 @@ class Service:
 
     # -------------------------------------------------------------------------------------- the registry
 
+    def _marked(self) -> tuple[object, tuple[int, ...]]:
+        """Another value once there is something new to take in. What else is in the registry is no matter here."""
+        replica = self.agent.replica
+        return replica, replica.registry.mark(TOKEN, *KINDS)
+
     def _read_registry(self) -> None:
         """Take in tokens and policies as the feed brought them."""
-        registry = self._registry = self.agent.replica.registry
-        self.tokens = TokenBook({name: value for (kind, name), value in registry.items() if kind == TOKEN})
-        before, self.policies = self.policies, PolicyBook(registry, self._own)
+        registry, self._read = self.agent.replica.registry, self._marked()
+        self.tokens = TokenBook(registry.of(TOKEN))
+        before, self.policies = self.policies, PolicyBook(registry.only(*KINDS), self._own)
         if self.policies.in_force != before.in_force and self.ready:
             self._begin(self._switch)
         if self.policies.shadow != before.shadow and self.ready:

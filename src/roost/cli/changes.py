@@ -13,7 +13,7 @@ from roost.model.request import HOLD, hold_of
 
 if TYPE_CHECKING:
     from roost.client import Client
-    from roost.wire import ChangeView, Placement
+    from roost.wire import ChangeView, EvictionReason, Placement
 
 BEYOND = 2**62  # any revision
 NAMED = 3  # VMs and machines of one change that are named
@@ -66,7 +66,7 @@ def _words(change: ChangeView) -> Iterator[str]:
     if change.eviction is None:
         yield from _words_of("released", "from", "gave back room", rest)
     else:
-        why = f"for {change.eviction.priority} VMs{f' of {change.eviction.tenant}' if change.eviction.tenant else ''}"
+        why = _why(change.eviction)
         for words in _words_of("evicted", "from", "gave back room", rest):
             yield f"{words} {why}, {change.eviction.grace:g} s to finish" if words.startswith("evicted") else words
     if change.added:
@@ -78,6 +78,12 @@ def _words(change: ChangeView) -> Iterator[str]:
     if change.removed:
         yield f"removed {_some(change.removed)}"
     yield from change.registered
+
+
+def _why(eviction: EvictionReason) -> str:
+    """Whose room it had to be."""
+    whose = f" of {eviction.tenant}" if eviction.tenant else ""
+    return f"for {eviction.priority} VMs{whose}" if eviction.priority else "for maintenance"
 
 
 def _words_of(verb: str, where: str, held: str, vms: Sequence[Placement]) -> Iterator[str]:

@@ -127,7 +127,7 @@ def cancel(
 
 def _for(eviction: EvictionView) -> str:
     whose = f" of {eviction.cause_tenant}" if eviction.cause_tenant else ""
-    return f"{eviction.cause_priority}{whose}"
+    return f"{eviction.cause_priority}{whose}" or "maintenance"
 
 
 def _spread(ran: Seconds) -> str:

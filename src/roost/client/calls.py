@@ -29,8 +29,10 @@ from roost.wire import (
     DecisionView,
     Differences,
     Done,
+    EvictionDone,
     EvictionPage,
     EvictionSummary,
+    EvictionWish,
     ExplanationView,
     ForesightView,
     ForesightWish,
@@ -77,6 +79,8 @@ from roost.wire import (
     VMView,
     VMWish,
     WaitingPage,
+    WalkHold,
+    WalkView,
     WhyNotQuestion,
     WhyNotView,
     ZoneView,
@@ -441,6 +445,11 @@ def list_waiting(*, tenant: str = "", limit: int = PAGE, cursor: str = "") -> Ca
     return _read("/v1/waiting", WaitingPage, tenant=tenant, limit=limit, cursor=cursor)
 
 
+def evict(vms: Sequence[str]) -> Call[EvictionDone]:
+    """Take VMs of lower priorities off their machines; those that want to be placed again wait for that."""
+    return _ask("/v1/evictions", EvictionDone, EvictionWish(vms=tuple(vms)))
+
+
 def cancel_waiting(vm: str, *, key: str = "") -> Call[None]:
     """Let a VM wait no longer: it is not placed again."""
     return _write("DELETE", _vm(vm, "waiting"), NoneType, key=key)
@@ -474,6 +483,21 @@ def heal(wish: HealingWish) -> Call[HealingResult]:
 def hear(machines: Sequence[str]) -> Call[Heard]:
     """These machines are alive."""
     return _ask("/v1/heartbeats", Heard, Heartbeat(machines=tuple(machines)))
+
+
+def get_walk() -> Call[WalkView]:
+    """Who walks through the update domains of the zone."""
+    return _read("/v1/maintenance", WalkView)
+
+
+def hold_walk(hold: WalkHold) -> Call[WalkView]:
+    """Begin to walk through the zone, or say that one goes on; refused while another does."""
+    return Call(method="PUT", path="/v1/maintenance", answer=WalkView, body=hold)
+
+
+def end_walk(walk: str) -> Call[None]:
+    """A walk has ended: another may begin."""
+    return Call(method="DELETE", path="/v1/maintenance", answer=NoneType, query={"walk": walk})
 
 
 # ------------------------------------------------------------------------------------------------------- policies

@@ -18,10 +18,10 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Eviction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Why VMs had to give way: others, of a higher priority, needed their room."""
+    """Why VMs had to give way: others, of a higher priority, needed their room, or an operator said so."""
 
-    tenant: str  # whose VMs they are
-    priority: str  # the highest band among those
+    tenant: str  # whose VMs they are; empty: nobody's
+    priority: str  # the highest band among those; empty: there are none
     grace: float = 0.0  # seconds that an evicted VM is left to finish before its host stops it
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from roost.model.availability import Short
-from roost.model.change import Entry, Placed
+from roost.model.change import Entry, Eviction, Placed
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import UNCONSTRAINED, VM, Constraints
@@ -93,6 +93,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     released: tuple[Placed, ...]
     stamp: int | None = None  # if given, these are all VMs that the tenant has, and it must be as it was then
     waiting: tuple[str, ...] = ()  # VMs of the tenant that wait for room: they wait no longer
+    eviction: Eviction | None = None  # they did not want to go: those that want to be placed again wait for that
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -339,6 +340,13 @@ class Feed(msgspec.Struct, frozen=True, eq=False):
                     yield number, entry
 
 
+class Note(msgspec.Struct, frozen=True, gc=False):
+    """What somebody told."""
+
+    age: float  # seconds, by the store's own clock
+    value: bytes
+
+
 @dataclass(frozen=True)
 class Mending:
     """What an audit overwrites: sums that rows keep. It never places or removes a VM."""
@@ -482,6 +490,12 @@ class Store(Protocol):
 
     def registry(self, kind: str) -> dict[str, str]:
         """The present values of a kind, by name."""
+
+    def exchange(self, kind: str, name: str, value: bytes, keep: float) -> dict[str, Note]:
+        """Tell others something that is good for a while, under a name, and hear what they told last, by theirs.
+
+        It is no part of the zone, in no feed, and may be lost. What was told more than `keep` seconds ago is forgotten.
+        """
 
     def amounts(self) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
         """What is used of each machine and what it has, by resource, as the database itself compares them."""

@@ -24,6 +24,7 @@ from roost.store.contract import (
     StandingRecheck,
 )
 from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
+from roost.store.notes import Notes
 from roost.store.settle import Facts, Settlement, first_stamp, needs_of, settle
 
 Name = TypeVar("Name")
@@ -44,6 +45,7 @@ class MemoryStore:
         self._changed = threading.Condition()
         self._standing: WeakKeyDictionary[Recheck, StandingRecheck] = WeakKeyDictionary()
         self._last: tuple[Recheck | None, StandingRecheck | None] = (None, None)
+        self.exchange = Notes().exchange
 
     def load(self) -> Ledger:
         """Everything, as of one revision."""

@@ -14,7 +14,7 @@ from roost.model.change import ENTRIES
 from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreUnavailable
 from roost.model.inventory import Catalogue
 from roost.store.codec import Codec, encode, feed_row
-from roost.store.contract import Decided, Feed, Mending, Outcome, Proposal, Recheck, Round
+from roost.store.contract import Decided, Feed, Mending, Note, Outcome, Proposal, Recheck, Round
 from roost.store.ledger import Ledger
 from roost.store.settle import Facts, Needs, Settlement, needs_of, settle
 from roost.store.sql_text import latest, migrations, queries
@@ -105,6 +105,13 @@ class PostgresStore(Tables):
                 return connection.execute(SQL[name], values, prepare=False).fetchall()
             except psycopg.DataError as error:  # a NUL in a text, most likely
                 raise InvalidInput("name", f"cannot be looked up: {_said(error)}", "use another one") from None
+
+    def exchange(self, kind: str, name: str, value: bytes, keep: float) -> dict[str, Note]:
+        """Tell something, and hear what others told."""
+        given = {"kind": kind, "name": name, "value": value, "keep": keep}
+        with self._using("_lookup", self._looking) as connection:
+            found = connection.execute(SQL["exchange"], given).fetchall()
+        return {other: Note(max(0.0, age), bytes(told)) for other, told, age in found}
 
     def _listed(self, names: Sequence[str]) -> list[str]:
         return list(names)

@@ -79,6 +79,8 @@ def needs_of(group: Sequence[Proposal]) -> Needs:
             if isinstance(proposal, Release):
                 vms.update([hold_of(each.vm) for each in proposal.released])
                 registry.update((WAITING, vm) for vm in proposal.waiting)
+                if proposal.eviction is not None:
+                    registry.update((WAITING, each.vm) for each in proposal.released)
             elif proposal.victims or proposal.requeued or proposal.leaving:
                 for each in proposal.leaving:
                     machines.add(each.machine)
@@ -416,7 +418,7 @@ class _Desk:
         return own
 
     def _wait(
-        self, gone: Sequence[Placed], tenant: str, constraints: Constraints, proposal: Place
+        self, gone: Sequence[Placed], tenant: str, constraints: Constraints, proposal: Place | Release
     ) -> tuple[Registered, ...]:
         """Those of the evicted VMs that want to be placed again wait for that, where everybody sees it."""
         changes = []
@@ -447,8 +449,10 @@ class _Desk:
             return self._wait_for_nothing(proposal, known)
         if known is None:
             raise _Lost("gone", f"tenant {tenant} has no VMs", stamp=0)
-        if proposal.stamp is not None and (proposal.stamp, len(proposal.released)) != (known.stamp, known.vms):
-            raise _Lost("tenant", f"tenant {tenant} has other VMs by now", stamp=known.stamp)
+        if proposal.stamp is not None:
+            all_of_it = len(proposal.released) == known.vms or proposal.eviction is not None  # those may be fewer
+            if proposal.stamp != known.stamp or not all_of_it:
+                raise _Lost("tenant", f"tenant {tenant} has other VMs by now", stamp=known.stamp)
         names: set[str] = set()
         for each in proposal.released:
             there = facts.vms.get(each.vm)
@@ -469,6 +473,7 @@ class _Desk:
         self._take_off(released, tenant, versions)
         stamp = self.stamp if self._fewer(tenant, known, len(proposal.released)) else 0
         self._decide(proposal, stamp)
+        evicted = released if proposal.eviction is not None else ()
         self._enter(
             proposal,
             tenant=tenant,
@@ -476,7 +481,8 @@ class _Desk:
             before=known.stamp,
             after=stamp,
             released=released,
-            registered=self._give_up(proposal),
+            eviction=proposal.eviction,
+            registered=(*self._give_up(proposal), *self._wait(evicted, tenant, known.constraints, proposal)),
             versions=versions,
         )
         return Committed(versions, stamp)

@@ -17,6 +17,7 @@ from roost.store.checkpointer import TOO_LONG, Checkpointer
 from roost.store.codec import Codec, encode, feed_row
 from roost.store.contract import Feed, Mending, Outcome, Proposal, Recheck, Round
 from roost.store.ledger import Ledger, MachineRow, TenantRow
+from roost.store.notes import Notes
 from roost.store.settle import Facts, Settlement, first_stamp, needs_of, settle
 from roost.store.sql_text import latest, migrations, queries
 from roost.store.tables import SLICE, Tables, slices
@@ -36,6 +37,7 @@ class SqliteStore(Tables):
         self._lock_file = None if read_only else _lock(self.path)
         self._writing, self._reading, self._looking = threading.Lock(), threading.Lock(), threading.Lock()
         self._changed = threading.Condition()
+        self.exchange = Notes().exchange
         self._last = 0  # revision, as far as this process knows
         self._checkpointer = Checkpointer(lambda: self._connect(read_only=False))
         try:

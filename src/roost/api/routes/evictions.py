@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from litestar import delete, get
-from litestar.params import Parameter
+from litestar import delete, get, post
+from litestar.params import JSONBody, Parameter
 from litestar.types import Scope
 
+from roost.agent.operation import EvictVMs
 from roost.api.backwards import place_of
 from roost.api.evictions import Wanted, page_of, summary_of
 from roost.api.gate import Asking
@@ -27,7 +28,7 @@ from roost.api.routes.common import (
 )
 from roost.api.service import new_key
 from roost.store.contract import WAITING, Waiting
-from roost.wire import EvictionPage, EvictionSummary, WaitingPage, WaitingVM
+from roost.wire import EvictionDone, EvictionPage, EvictionSummary, EvictionWish, WaitingPage, WaitingVM
 
 Tenant = Annotated[str, Parameter(max_length=200, description="Only this one's.")]
 Since = Annotated[float, Parameter(ge=0.0, le=1e12, description="Only those since then, in seconds since 1970.")]
@@ -59,6 +60,35 @@ async def summarise_evictions(scope: Scope, tenant: Tenant = "", since: Since = 
     service.check_open()
     bands = service.agent.allocator.zone.bands
     return await service.read_slowly(lambda store: summary_of(store, wanted, bands))
+
+
+@post("/v1/evictions", status_code=200, **may("operate", *WRITING))
+async def evict(data: JSONBody[EvictionWish], scope: Scope) -> EvictionDone:
+    """Take VMs off their machines, as before maintenance: those that want to be placed again wait for that.
+
+    Those of the highest priority are refused. Those that do not run are skipped. Others of a tenant whose VMs go
+    together go with them.
+    """
+    asking = asking_of(scope)
+    service = asking.service
+    service.check_open()
+    allocator, by_tenant, grace = service.agent.allocator, dict[str, list[str]](), 0.0
+    for i, name in enumerate(data.vms):
+        if (vm := allocator.vms.get(name)) is None:
+            continue
+        if not vm.shape.traits["priority"]:
+            detail = f"{name} is of the highest priority: only VMs of lower ones give way"
+            raise Refused("roost.invalid_request", detail, field=f"vms[{i}]")
+        by_tenant.setdefault(vm.tenant, []).append(name)
+    evicted: list[str] = []
+    for tenant, names in by_tenant.items():
+        ticket = await service.submit(EvictVMs(tenant, tuple(names)), new_key(), asking.principal.name)
+        if ticket.answer and ticket.answer.status == "done":
+            evicted += names
+            grace = max(grace, allocator.arm_of(tenant).policy.rules.evictions.grace)
+        elif ticket.answer and ticket.answer.status != "invalid":  # else somebody else has seen to it meanwhile
+            concluded(asking, ticket)
+    return EvictionDone(evicted=evicted, grace=grace)
 
 
 def _wanted(asking: Asking, tenant: str, since: float) -> Wanted:
@@ -117,4 +147,4 @@ async def cancel_waiting(vm: VMPath, scope: Scope, key: Key = None) -> None:
     concluded(asking, await asking.service.enter(WAITING, name, None, given, principal.name))
 
 
-ROUTES = [list_evictions, summarise_evictions, list_waiting, cancel_waiting]
+ROUTES = [list_evictions, summarise_evictions, evict, list_waiting, cancel_waiting]

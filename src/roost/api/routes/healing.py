@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -58,14 +59,16 @@ async def list_unhealed(scope: Scope, tenant: Tenant = "", limit: Limit = 100, c
 
 def _unhealed(asking: Asking, vm: RunningVM) -> UnhealedVM:
     service = asking.service
-    known = (service.healer.waiting.get(vm.name) if service.healer else None) or Lost(0.0)
+    healer = service.healer
+    known = (healer.waiting.get(vm.name) if healer else None) or Lost(0.0, "")
+    lasted = healer.lost_for(vm.name) if healer else None
     return UnhealedVM(
         vm=vm.name,
         tenant=vm.tenant,
         type=vm.vm.type,
         priority=vm.vm.priority,
         machine=service.agent.allocator.zone.machine_names[vm.machine],
-        since=known.since or None,
+        since=None if lasted is None else time.time() - lasted,
         why=known.why,
         decision="" if asking.principal.namespace else known.key,
     )

@@ -260,3 +260,18 @@ ON CONFLICT (agent, number) DO UPDATE SET revision = excluded.revision, seen = e
 -- name: round
 -- What an agent saw.
 SELECT seen FROM rounds WHERE agent = %s AND number = %s
+
+-- name: exchange
+-- Tell something, forget what is too old, and hear what others told, all in one trip; ages by the server's own clock.
+WITH own AS (
+    INSERT INTO notes (kind, name, value, told) VALUES (%(kind)s, %(name)s, %(value)b, clock_timestamp())
+    ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, told = excluded.told
+), forgotten AS (
+    DELETE FROM notes WHERE (kind, name) IN (
+        SELECT kind, name FROM notes WHERE kind = %(kind)s AND name <> %(name)s
+            AND told < clock_timestamp() - %(keep)s * interval '1 second'
+        ORDER BY name FOR UPDATE SKIP LOCKED
+    )
+)
+SELECT name, value, extract(epoch FROM clock_timestamp() - told)::double precision FROM notes
+WHERE kind = %(kind)s AND name <> %(name)s AND told >= clock_timestamp() - %(keep)s * interval '1 second'
