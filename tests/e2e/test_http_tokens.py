@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from roost.api.tokens import Principal
-from roost.wire import Scope
+from roost.wire import LONGEST_KEY, LONGEST_NAMESPACE, Scope
 from tests.e2e.serving import Serving, serving
 from tests.e2e.talking import audit, events, eventually, make_store, problem
 
@@ -390,6 +390,35 @@ def test_a_key_that_somebody_else_used_is_free_in_a_namespace(crowded: Guarded) 
         else:
             assert HUSH not in made.text  # whoever is bound to nothing took it on purpose
     assert crowded.ask("admin", "GET", "/v1/decisions/k1").json()["what"]["request"]["tenant"] == f"team-a{HUSH}"
+
+
+def test_limits_are_on_what_a_client_sends_not_on_what_it_becomes_in_its_namespace(guarded: Guarded) -> None:
+    namespace = "n" * LONGEST_NAMESPACE
+    guarded.tokens["long"] = f"Bearer {guarded.make('long', 'allocate', namespace=namespace)}"
+    tenant = f"{namespace}.{'t' * (99 - len(namespace))}"
+    wish = {"vms": [{"type": "S4", "name": "v" * 60}]}
+    for i, fill in enumerate(("k", "\\", "-")):  # a backslash takes two characters of a cursor
+        key = {"Idempotency-Key": f"{i}".ljust(LONGEST_KEY, fill)}
+        made = guarded.ask("long", "POST", "/v1/tenants", {"tenant": tenant, **wish}, **key)
+        assert made.status_code == 201, made.text
+        again = guarded.ask("long", "POST", "/v1/tenants", {"tenant": tenant, **wish}, **key)
+        assert again.json()["replayed"]
+        vm = made.json()["vms"][0]["vm"]
+        assert guarded.ask("long", "GET", f"/v1/vms/{vm}").status_code == 200
+        released = guarded.ask("long", "POST", f"/v1/tenants/{tenant}/release", {"vms": [vm]})
+        assert released.status_code == 200, released.text
+    batch = {"requests": [{"tenant": tenant, "key": "b" * LONGEST_KEY, **wish}]}
+    assert guarded.ask("long", "POST", "/v1/batch", batch).json()["done"] == 1
+    seen, cursor = set[str](), ""
+    while cursor is not None:
+        page = guarded.ask("long", "GET", f"/v1/decisions?limit=1&cursor={cursor}")
+        assert page.status_code == 200, page.text
+        seen |= {each["key"] for each in page.json()["items"]}
+        cursor = page.json()["next"]
+    assert {f"{namespace}:{'2'.ljust(LONGEST_KEY, '-')}", f"{namespace}:{'b' * LONGEST_KEY}"} <= seen
+    too_long = guarded.ask("long", "POST", "/v1/tenants", {"tenant": tenant, **wish}, **{"Idempotency-Key": "k" * 151})
+    problem(too_long, "roost.invalid_request")
+    assert guarded.ask("long", "DELETE", f"/v1/tenants/{tenant}").status_code == 200
 
 
 def test_a_namespace_ends_at_a_dot() -> None:

@@ -73,6 +73,7 @@ from roost.store.contract import (
     Store,
 )
 
+LONGEST_KEY = 250  # a key that somebody chose, and before it the namespace that it is in
 _encode = msgspec.json.Encoder().encode
 
 
@@ -254,8 +255,8 @@ class Agent:
         return ticket
 
     def _ticket(self, operation: Operation, key: str, done: Callable[[Answer], None] | None, by: str) -> Ticket:
-        if not isinstance(key, str) or len(key) > 200:
-            raise InvalidInput("key", f"is {key!r}", "use a text of up to 200 characters")
+        if not isinstance(key, str) or len(key) > LONGEST_KEY:
+            raise InvalidInput("key", f"is {key!r}", f"use a text of up to {LONGEST_KEY} characters")
         key, request = key or uuid.uuid4().hex, _encode(operation)
         if "\0" in key or b"\\u0000" in request:
             raise InvalidInput("operation", "has a NUL character in a text", "leave it out")

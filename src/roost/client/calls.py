@@ -14,6 +14,7 @@ from urllib.parse import quote
 from roost.model.errors import InvalidInput
 from roost.model.request import UNCONSTRAINED, Constraints
 from roost.wire import (
+    LONGEST_KEY,
     Activation,
     Active,
     Asked,
@@ -84,7 +85,6 @@ from roost.wire import (
 
 T_co = TypeVar("T_co", covariant=True)
 PAGE = 100
-LONGEST_KEY = 150
 COMPILING = 300.0  # seconds: a policy that is new to a service is compiled first
 LOOKING_BACK = 120.0  # seconds: the zone is rebuilt as it was
 
