@@ -68,7 +68,7 @@ class Server(Section):
     tls_cert: str = say("", "The PEM file of the certificate chain; empty serves plain HTTP.")
     tls_key: str = say("", "The PEM file of the certificate's private key.")
     drain_seconds: float = say(20.0, "The time to finish what is in flight on SIGTERM.", "seconds", (0, 3_600))
-    allow_anonymous: bool = say(False, "Serve without tokens on addresses other than loopback.")
+    allow_anonymous: bool = say(False, "Serve without tokens beyond loopback, and when all of them were revoked.")
 
 
 @dataclass(frozen=True, repr=False)

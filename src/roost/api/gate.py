@@ -19,8 +19,9 @@ from prometheus_client import Histogram
 
 from roost.api import logs
 from roost.api.problems import MEDIA_TYPE, Refused, of_error
-from roost.api.tokens import ANYBODY, Principal
+from roost.api.tokens import ANYBODY, Principal, TokenBook
 from roost.model.errors import RoostError
+from roost.model.tokens import TOKEN
 
 if TYPE_CHECKING:
     from roost.api.service import Service
@@ -79,7 +80,8 @@ class Gate:
         started = time.perf_counter()
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
-        request_id = given.decode() if REQUEST_ID.match(given) else f"{_lots.getrandbits(64):016x}"
+        mine = REQUEST_ID.match(given) and not TOKEN.search(given.decode())
+        request_id = given.decode() if mine else f"{_lots.getrandbits(64):016x}"
         asking = Asking(self._service, ANYBODY, request_id)
         if (parent := headers.get(b"traceparent")) and (trace := TRACEPARENT.match(parent)):
             asking.trace_id = trace[1].decode()
@@ -127,16 +129,15 @@ class Gate:
     def _identify(self, headers: dict[bytes, bytes]) -> Principal:
         service, given = self._service, headers.get(b"authorization")
         if given is None:
-            if self._loopback and service.ready and not service.tokens:
+            if service.ready and self._is_open(service.tokens):
                 # A page in a browser on this machine must not be able to speak for its user.
-                if not LOOPBACK.match(headers.get(b"host", b"").decode("latin-1")):
+                if self._loopback and not LOOPBACK.match(headers.get(b"host", b"").decode("latin-1")):
                     raise Refused("roost.forbidden", "without tokens only requests to localhost are answered")
                 return ANYBODY
-            if self._open and service.ready and not service.tokens:
-                return ANYBODY
             service_ready(service)
+            where = "" if service.tokens else " on the store (--store): all tokens were revoked"
             raise Refused(
-                "roost.unauthorised", "send Authorization: Bearer roost_…; make one with `roost token create`"
+                "roost.unauthorised", f"send Authorization: Bearer roost_…; make one with `roost token create`{where}"
             )
         scheme, _, token = given.decode("latin-1").partition(" ")
         service_ready(service)
@@ -145,9 +146,9 @@ class Gate:
             raise Refused("roost.unauthorised", "the token is not known, or has expired")
         return principal
 
-    @property
-    def _open(self) -> bool:
-        return self._service.settings.server.allow_anonymous
+    def _is_open(self, tokens: TokenBook) -> bool:
+        """Whether anybody may ask: as long as nobody has made a token, on loopback; without tokens, if set so."""
+        return (self._loopback and tokens.never_any) or (not tokens and self._service.settings.server.allow_anonymous)
 
     def _check_rate(self, who: str) -> None:
         limits = self._service.settings.limits

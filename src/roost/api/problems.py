@@ -11,6 +11,7 @@ import msgspec
 from roost.agent.operation import Answer
 from roost.engine.explain import FAILURES, Failure
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
+from roost.model.tokens import without_tokens
 from roost.wire import Problem, ReasonView, RemedyView
 
 TYPE = "urn:roost:problem:"
@@ -93,13 +94,13 @@ class Refused(Exception):
             type=TYPE + self.code.removeprefix("roost."),
             title=kind.title,
             status=int(kind.status),
-            detail=self.detail,
+            detail=without_tokens(self.detail),
             code=self.code,
             retryable=kind.retryable,
-            instance=instance,
+            instance=without_tokens(instance),
             request_id=request_id,
-            field=self.field,
-            decision=self.decision,
+            field=without_tokens(self.field),
+            decision=without_tokens(self.decision),
             reasons=self.reasons,
             remedies=self.remedies,
         )

@@ -20,11 +20,12 @@ import uvicorn
 import uvloop
 from litestar.types import ControllerRouterHandler
 
-from roost.api import logs
+from roost.api import letters, logs
 from roost.api.app import make_gate
+from roost.api.problems import Refused
 from roost.api.protocol import Protocol
 from roost.api.service import Service
-from roost.api.tokens import KIND
+from roost.api.tokens import CLOSED, KIND
 from roost.model.errors import InvalidInput, RoostError, StoreUnavailable
 from roost.settings import Settings, load
 from roost.wiring import ensure_store, open_store
@@ -109,12 +110,12 @@ def address_to_bind(settings: Settings) -> tuple[str, bool]:
         if is_loopback(host) or settings.server.allow_anonymous:
             return host, False
         store = open_store(settings.store.url, read_only=True)
-        tokens = store.registry(KIND)
+        guarded = store.registry(KIND) or CLOSED[1] in store.registry(CLOSED[0])
         store.close()
     except StoreUnavailable as error:
         log.warning("the store is away; serving 503 until it is back", detail=str(error))
         return host, False
-    return (host, False) if tokens else ("127.0.0.1", True)
+    return (host, False) if guarded else ("127.0.0.1", True)
 
 
 def run(
@@ -176,11 +177,12 @@ async def _serve(
         loop.add_signal_handler(number, server.handle_exit, number, None)
     loop.add_signal_handler(signal.SIGHUP, _reload, service, protocol, config, origin)
     starting = asyncio.create_task(_start(service, server, ready))
-    watching = asyncio.create_task(_watch(parent, server)) if parent else None
+    beside = [asyncio.create_task(_watch(parent, server))] if parent else []
+    if folder := letters.folder_of(settings.store.url):
+        beside.append(asyncio.create_task(_take_letters(service, folder)))
     await server.serve(sockets=[bound])
-    for task in (starting, watching):
-        if task is not None:
-            task.cancel()
+    for task in (starting, *beside):
+        task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await starting  # what kept it from starting, if anything did
 
@@ -198,6 +200,14 @@ async def _watch(parent: int, server: Server) -> None:
     while os.getppid() == parent:
         await asyncio.sleep(PARENT_SECONDS)
     server.should_exit = True
+
+
+async def _take_letters(service: Service, folder: Path) -> None:
+    while True:
+        await asyncio.sleep(letters.LOOK_SECONDS)
+        if service.ready and not service.down:
+            with contextlib.suppress(Refused, OSError):  # the store went away meanwhile, or others own the folder
+                await letters.take(service, folder)
 
 
 def _limited(settings: Settings) -> type[Protocol]:

@@ -37,8 +37,8 @@ from roost.api.metrics import Metrics
 from roost.api.outlook import Outlook
 from roost.api.policies import KINDS, PolicyBook
 from roost.api.problems import Refused
+from roost.api.tokens import CLOSED, TokenBook
 from roost.api.tokens import KIND as TOKEN
-from roost.api.tokens import TokenBook
 from roost.engine.capacity import Room, room_for
 from roost.engine.explain import Explanation
 from roost.engine.ruleset import PolicySplit
@@ -80,6 +80,7 @@ class Service:
         self.metrics = Metrics()
         self.ready, self.closing = False, asyncio.Event()
         self.tokens, self.policies = TokenBook({}), PolicyBook({})
+        self.revoking = asyncio.Lock()  # one at a time, so that not each of the last two finds another one left
         self.changes = ChangeLog(self)
         self.queued_vms = self.queued_requests = 0
         self.down = ""  # why the store cannot be used just now
@@ -429,7 +430,8 @@ class Service:
     def _read_registry(self) -> None:
         """Take in tokens and policies as the feed brought them."""
         registry = self._registry = self.agent.replica.registry
-        self.tokens = TokenBook({name: value for (kind, name), value in registry.items() if kind == TOKEN})
+        known = {name: value for (kind, name), value in registry.items() if kind == TOKEN}
+        self.tokens = TokenBook(known, closed=CLOSED in registry)
         before, self.policies = self.policies, PolicyBook(registry, self._own)
         if self.policies.in_force != before.in_force and self.ready:
             self._begin(self._switch)

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from roost.model.errors import InvalidInput
 from roost.model.request import UNCONSTRAINED, Constraints
+from roost.model.tokens import check_name
 from roost.wire import (
     LONGEST_KEY,
     Activation,
@@ -571,9 +572,11 @@ def create_token(name: str, scopes: Iterable[Scope], *, namespace: str = "", day
     return Call(method="POST", path="/v1/tokens", answer=TokenMade, body=body, repeatable=False)
 
 
-def revoke_token(name: str, *, key: str = "") -> Call[None]:
-    """Revoke a token."""
-    return _write("DELETE", f"/v1/tokens/{_part('token', name)}", NoneType, key=key)
+def revoke_token(name: str, *, force: bool = False, key: str = "") -> Call[None]:
+    """Revoke a token; with `force`, also the last one with scope admin."""
+    check_name("token", name)
+    call = _write("DELETE", f"/v1/tokens/{_part('token', name)}", NoneType, key=key)
+    return replace(call, query=_query({"force": force or None}))
 
 
 def health() -> Call[Health]:
