@@ -54,6 +54,7 @@ class Asking:
     trace_id: str = ""
     decision: str = ""  # the key of what was decided
     status: int = 0
+    ended: Callable[[], None] | None = None  # called when all of it is over, however it ends
 
 
 class Gate:
@@ -113,6 +114,8 @@ class Gate:
             log.exception("a bug", request_id=request_id, path=scope["path"])
             await self._refuse(Refused("roost.internal", "look into the log"), asking, scope, answer)
         finally:
+            if asking.ended is not None:
+                asking.ended()
             self._note(scope, asking, time.perf_counter() - started)
 
     async def _refuse(self, refused: Refused, asking: Asking, scope: Any, send: Send) -> None:

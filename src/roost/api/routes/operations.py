@@ -59,9 +59,7 @@ async def stream_changes(
     if start is None:
         start = service.agent.replica.revision
     await service.changes.page(start, 1, asking.principal)  # what is too old is refused before anything is sent
-    if service.changes.streams >= service.settings.limits.streams:
-        raise Refused("roost.overloaded", f"{service.changes.streams} streams are open")
-    service.changes.streams += 1
+    asking.ended = service.changes.take(asking.principal.name)
     return Stream(service.changes.stream(start, asking.principal), headers={"cache-control": "no-store"})
 
 
