@@ -262,21 +262,24 @@ class Agent:
             raise InvalidInput("operation", "has a NUL character in a text", "leave it out")
         return Ticket(key, operation, request, self._clock(), done, by)
 
-    def rehearse(self, operation: Operation, key: str = "", by: str = "") -> tuple[Ticket, Proposal | None]:
+    def rehearse(
+        self, operation: Operation, key: str = "", by: str = "", retries: int = 0
+    ) -> tuple[Ticket, Proposal | None]:
         """Decide an operation as if it were to be done, and take it back at once.
 
         The proposal is for a dry commit, whose outcome `conclude` makes an answer of; there is none if the operation
-        makes no sense. While something of the same tenant is under way, what that will leave is not known yet.
+        makes no sense, or has to wait. A ticket without an answer lost a race: rehearse it again, so often as it says,
+        once the feed has brought more.
         """
         ticket = self._ticket(operation, key, None, by)
-        ticket.dry = True
+        ticket.dry, ticket.retries = True, retries
         self._number += 1
         replica, number = self.replica, self._number
         replica.ahead[number] = RoundAhead()
         try:
             return ticket, self._decide(ticket, number, 0)
         except MustWait:
-            self._answer(ticket, "conflicts", "what would have to give way is on its way to somewhere")
+            self._lost(ticket, Conflict("victims", "what would have to give way is on its way to somewhere"))
             return ticket, None
         except RoostError as error:
             self._answer(ticket, "invalid", error=error)
@@ -287,11 +290,8 @@ class Agent:
             del replica.ahead[number]
 
     def conclude(self, ticket: Ticket, outcome: Outcome) -> None:
-        """Answer what would have come of a rehearsed operation."""
-        if isinstance(outcome, Conflict):
-            self._answer(ticket, "conflicts", outcome.detail)
-        else:
-            self._conclude(ticket, outcome, -1, 0, 0, fed=True)
+        """Answer what would have come of a rehearsed operation, unless it is to be tried again."""
+        self._conclude(ticket, outcome, -1, 0, 0, fed=True)
 
     def explain(self, request: Request, vm: int | None = None) -> Explanation:
         """Why a request would be placed as it would be now, who would give way to it, or why it finds no room."""
@@ -755,9 +755,10 @@ class Agent:
 
     def _lost(self, ticket: Ticket, conflict: Conflict) -> None:
         """Try again, on what is known now, or give up."""
-        reasons = self.counters.reasons
-        reasons[conflict.reason] = reasons.get(conflict.reason, 0) + 1
-        self.counters.conflicts += isinstance(ticket.operation, PlaceVMs)
+        if not ticket.dry:
+            reasons = self.counters.reasons
+            reasons[conflict.reason] = reasons.get(conflict.reason, 0) + 1
+            self.counters.conflicts += isinstance(ticket.operation, PlaceVMs)
         if conflict.reason == "gone":
             self._answer(ticket, "invalid", error=Outdated("vms", conflict.detail, "look again at what runs"))
         elif conflict.reason == "registry":
@@ -768,7 +769,8 @@ class Agent:
             ticket.retries += 1
             ticket.decision, ticket.asked = None, False
             ticket.not_before = conflict.stamp or 0
-            self._queue.appendleft(ticket)
+            if not ticket.dry:
+                self._queue.appendleft(ticket)
 
     def _answer(
         self,

@@ -253,16 +253,32 @@ class Service:
 
     async def rehearse(self, operation: Operation, by: str = "") -> Ticket:
         """What would come of it; nothing is done."""
+        return await self._in_time(self._rehearse(operation, by), self.settings.limits.request_seconds)
+
+    async def _rehearse(self, operation: Operation, by: str) -> Ticket:
+        """Tried as often as the real thing, if others are faster."""
+        retries, looked = 0, False
+        while True:
+            ticket, made_sense = await self._rehearse_once(operation, by, retries)
+            if ticket.answer is None:
+                retries = ticket.retries
+                if not await self._catch_up():  # it will be told of any moment
+                    await asyncio.sleep(TICK_SECONDS)
+            elif made_sense or looked or not await self._catch_up():
+                return ticket
+            else:
+                looked = True  # it may be news to the agent what it speaks of
+
+    async def _rehearse_once(self, operation: Operation, by: str, retries: int) -> tuple[Ticket, bool]:
+        """What would come of it, unless others are faster; and whether it made sense to the agent."""
         self.check_open()
         async with self._rehearsing:
-            ticket, proposal = self.agent.rehearse(operation, by=by)
-            if proposal is None and await self._catch_up():
-                ticket, proposal = self.agent.rehearse(operation, by=by)
+            ticket, proposal = self.agent.rehearse(operation, by=by, retries=retries)
             if proposal is not None:
                 recheck = self.agent.make_recheck()
                 outcomes = await self.read(lambda store: store.commit([proposal], recheck, dry=True))
                 self.agent.conclude(ticket, outcomes[0])
-        return ticket
+        return ticket, proposal is not None
 
     async def _catch_up(self) -> bool:
         """Wait until the agent has seen all that is in the feed now; whether there was something."""
