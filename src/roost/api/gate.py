@@ -55,6 +55,12 @@ class Asking:
     decision: str = ""  # the key of what was decided
     status: int = 0
     ended: Callable[[], None] | None = None  # called when all of it is over, however it ends
+    said: tuple[str, bytes, bytes] = ("", b"", b"")  # path, query and body
+
+    def has_said(self, word: str) -> bool:
+        """Whether a word is the asker's own."""
+        path, query, body = self.said
+        return word in path or word.encode() in query or word.encode() in body
 
 
 class Gate:
@@ -100,6 +106,7 @@ class Gate:
                 asking.principal = self._identify(headers)
                 self._check_rate(asking.principal.name)
             body = await self._receive_all(scope["method"], headers, receive)
+            asking.said = scope["path"], scope["query_string"], body
             express = self._express.get((scope["method"], scope["path"])) if not scope["query_string"] else None
             if express is None or not await express(scope, headers, body, answer):
                 await self._app(scope, _replay(body, receive), answer)
@@ -121,7 +128,7 @@ class Gate:
     async def _refuse(self, refused: Refused, asking: Asking, scope: Any, send: Send) -> None:
         if asking.status:  # too late to say anything else
             return
-        body = refused.body(asking.request_id, scope["path"])
+        body = refused.body(asking, scope["path"])
         headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
         headers += [(name.encode(), value.encode()) for name, value in refused.headers().items()]
         await send({"type": "http.response.start", "status": refused.status, "headers": headers})

@@ -245,10 +245,7 @@ def refusal(asking: Asking, ticket: Ticket) -> Refused:
     answer = ticket.answer
     assert answer is not None
     if answer.status != "declined":
-        refused = of_answer(answer)
-        if asking.principal.namespace and refused.code == "roost.not_found":
-            refused.detail = f"there is no such {refused.field}"  # the names next to it may be those of others
-        return refused
+        return of_answer(answer)
     found = asking.service.explain_refusal(ticket)
     if found is None:
         return of_answer(answer)
