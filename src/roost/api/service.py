@@ -74,9 +74,9 @@ class Service:
     store: Store
     agent: Agent
 
-    def __init__(self, settings: Settings, *, place: int = 0) -> None:
-        """`place`: among the workers of this host, so that each has a seed of its own."""
-        self.settings, self.place = settings, place
+    def __init__(self, settings: Settings, *, place: int = 0, policy: Policy | None = None) -> None:
+        """`place`: among the workers of this host, so that each has a seed of its own. `policy`: as it was read."""
+        self.settings, self.place, self._read_policy = settings, place, policy
         self.metrics = Metrics()
         self.ready, self.closing = False, asyncio.Event()
         self.tokens, self.policies = TokenBook({}), PolicyBook({})
@@ -148,7 +148,8 @@ class Service:
         ensure_store(settings.store.url, settings.store.zone)  # a database that was away may be empty
         self.store = open_store(settings.store.url)
         try:
-            self._own, book = find_policy(given.policy), PolicyBook(_policies_of(self.store))
+            self._own = self._read_policy or find_policy(given.policy)
+            book = PolicyBook(_policies_of(self.store))
             self.agent = open_agent(
                 self.store,
                 book.split(self._own),
