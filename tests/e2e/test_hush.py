@@ -26,8 +26,9 @@ OTHER = "hush"  # the other namespace: in every name of what is its own, and in 
 THEIRS = re.compile(r"c2-r\d\d-m\d\d")  # machines that only others use
 MACHINE = re.compile(r"c\d-r\d\d-m\d\d")
 SAID = ("detail", "text", "summary", "why", "reason")  # where sentences are
+LOST = "Others were faster too often"
 SPOT = {"priority": "spot", "requeue": True}
-ROUNDS, DEEP = 150, 6_000
+ROUNDS, DEEP = 100, 6_000
 
 Ask = tuple[str, str, Any]
 Lots = random.Random
@@ -112,7 +113,7 @@ class Zone:
     service: Serving
     clients: dict[str, httpx.Client]
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
-    dry: Counter[str] = field(default_factory=Counter)  # dry runs, by the code of what was wrong
+    dry: Counter[str] = field(default_factory=Counter)  # dry runs, by what was wrong
 
 
 @contextmanager
@@ -183,7 +184,7 @@ def ask(zone: Zone, lots: Lots, last: str) -> str:
             found = json.loads(text) if text else {}
     zone.answers[route[1], answer.status_code] += 1
     if "dry_run" in path:
-        zone.dry[found.get("code", "done")] += 1
+        zone.dry[found.get("title", "done")] += 1
     said = f"{path} {json.dumps(body)}"
     for name, words in (*strings(found), *(("header", value) for value in answer.headers.values())):
         shown = (method, path, body, answer.status_code, name, words)
@@ -230,10 +231,10 @@ def fuzz(zone: Zone, rounds: int, askers: int = 1, churners: int = 1) -> None:
 def test_no_answer_to_a_bound_token_names_others_or_their_machines(tmp_path: Path) -> None:
     with zone_on(make_store(str(tmp_path / "tiny.db"), tmp_path)) as zone:
         fuzz(zone, ROUNDS)
-        assert len(zone.answers) > 25
+        assert len(zone.answers) > 20
         assert {status for _, status in zone.answers} >= {200, 201, 400, 403, 404, 409}
-        assert zone.dry["done"] > 5
-        assert "roost.retries_exhausted" not in zone.dry
+        assert zone.dry["done"] > 3
+        assert LOST not in zone.dry
 
 
 @pytest.mark.deep
@@ -243,4 +244,4 @@ def test_nor_do_those_of_several_workers_that_get_in_each_others_way(tmp_path: P
         with zone_on(store, "--workers", "2") as zone:
             fuzz(zone, DEEP, askers=3, churners=3)
             assert sum(zone.dry.values()) > 1_000
-            assert "roost.retries_exhausted" not in zone.dry
+            assert LOST not in zone.dry

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from roost.api.problems import Refused
-from roost.api.tokens import Principal
+from roost.api.tokens import ANYBODY, Principal
 from roost.model.change import Entry, Eviction, Placed
 from roost.model.errors import StoreUnavailable
 from roost.model.rows import MachineState
@@ -52,10 +52,10 @@ class ChangeLog:
         """How many are open."""
         return self._open.total()
 
-    def take(self, who: str) -> Callable[[], None]:
-        """A place for one more stream of a token, and how to give it back; refuses what is too much."""
-        limits = self._service.settings.limits
-        if self._open[who] >= limits.streams_per_token:
+    def take(self, principal: Principal) -> Callable[[], None]:
+        """A place for one more stream, and how to give it back; refuses what is too much, for a token or in all."""
+        limits, who = self._service.settings.limits, principal.name
+        if principal is not ANYBODY and self._open[who] >= limits.streams_per_token:
             raise Refused("roost.rate_limited", f"{self._open[who]} streams of this token are open")
         if self.streams >= limits.streams:
             raise Refused("roost.overloaded", f"{self.streams} streams are open")

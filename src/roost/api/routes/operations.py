@@ -59,7 +59,7 @@ async def stream_changes(
     if start is None:
         start = service.agent.replica.revision
     await service.changes.page(start, 1, asking.principal)  # what is too old is refused before anything is sent
-    asking.ended = service.changes.take(asking.principal.name)
+    asking.ended = service.changes.take(asking.principal)
     return Stream(service.changes.stream(start, asking.principal), headers={"cache-control": "no-store"})
 
 
