@@ -68,7 +68,7 @@ class Server(Section):
     tls_cert: str = say("", "The PEM file of the certificate chain; empty serves plain HTTP.")
     tls_key: str = say("", "The PEM file of the certificate's private key.")
     drain_seconds: float = say(20.0, "The time to finish what is in flight on SIGTERM.", "seconds", (0, 3_600))
-    allow_anonymous: bool = say(False, "Serve without tokens on addresses other than loopback.")
+    allow_anonymous: bool = say(False, "Serve without tokens beyond loopback, and when all of them were revoked.")
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,6 +136,10 @@ class Limits(Section):
     burst: int = say(200, "Requests a token may make at once, ahead of its rate.", "requests", (1, 1_000_000))
     page: int = say(1_000, "The largest page of a list.", "items", (1, 100_000))
     streams: int = say(100, "Streams of changes that may be open at once.", "streams", (0, 100_000))
+    streams_per_token: int = say(20, "Of these, those that one token may have open.", "streams", (0, 100_000))
+    write_seconds: float = say(
+        30.0, "A reader that takes nothing of what waits for it for so long is cut off.", "seconds", (0.1, 3_600)
+    )
     request_seconds: float = say(
         30.0, "The time to receive a request whole, and the time to answer it.", "seconds", (0.1, 3_600)
     )

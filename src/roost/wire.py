@@ -13,6 +13,7 @@ from roost.model.request import UNCONSTRAINED, Constraints
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 MOST_COUNT = 100_000
+LONGEST_KEY, LONGEST_NAMESPACE = 150, 60  # characters of what a client sends
 
 TenantName = Annotated[
     str,
@@ -102,7 +103,7 @@ class BatchItem(Asked, frozen=True):
     vms: Wishes
     constraints: Constraints = UNCONSTRAINED
     scale_out: bool = False
-    key: Annotated[str, Meta(max_length=150, description="As the Idempotency-Key of a single request.")] = ""
+    key: Annotated[str, Meta(max_length=LONGEST_KEY, description="As the Idempotency-Key of a single request.")] = ""
 
 
 class Batch(Asked, frozen=True):
@@ -975,7 +976,7 @@ class NewToken(Asked, frozen=True):
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]*$", max_length=60)]
     scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=4)]
-    namespace: Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=60)] = ""
+    namespace: Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=LONGEST_NAMESPACE)] = ""
     days: Annotated[float, Meta(ge=0.0, le=36_500, description="Until it expires; 0: never.")] = 0.0
 
 

@@ -21,7 +21,7 @@ from roost.model.errors import InvalidInput, NoZone, RoostError
 from roost.model.inventory import catalogue_of, machine_specs
 from roost.model.request import VM
 from roost.model.zone import Zone
-from roost.rules.policy import Policy
+from roost.rules.policy import Policy, file_of
 from roost.settings import POSTGRES
 from roost.store.contract import AddMachines, Record, Register, Rejected, Store
 from roost.store.ledger import STARTING, MachineRow
@@ -34,8 +34,7 @@ CHUNK = 5_000  # machines added at once
 
 def find_policy(name_or_file: str) -> Policy:
     """A shipped policy by name, or the one in a .yaml file."""
-    is_file = name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file
-    return Policy.load(name_or_file) if is_file else Policy.named(name_or_file)
+    return Policy.load(file_of(name_or_file))
 
 
 def find_zone(file_or_size: str, seed: int = 1) -> Zone:

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from roost.api.tokens import Principal
-from roost.wire import Scope
+from roost.wire import LONGEST_KEY, LONGEST_NAMESPACE, Scope
 from tests.e2e.serving import Serving, serving
 from tests.e2e.talking import audit, events, eventually, make_store, problem
 
@@ -231,6 +231,32 @@ def test_no_secret_is_in_the_log_or_in_the_store(guarded: Guarded) -> None:
         assert secret not in said
 
 
+def test_a_whole_token_where_something_else_belongs_is_refused_and_written_down_nowhere(guarded: Guarded) -> None:
+    whole = guarded.make("pasted", "read")
+    secret = whole.split("_", 2)[2]
+    asked = [
+        ("DELETE", f"/v1/tokens/{whole}", None, "roost.invalid_request"),
+        ("DELETE", f"/v1/tokens/%72oost{whole.removeprefix('roost')}", None, "roost.invalid_request"),
+        ("DELETE", f"/v1/token/{whole}", None, "roost.not_found"),
+        ("GET", f"/v1/tenants/{whole}", None, "roost.not_found"),
+        ("GET", f"/v1/tenants?limit={whole}", None, "roost.invalid_request"),
+        ("GET", f"/v1/capacity?type={whole}", None, "roost.not_found"),
+        ("POST", "/v1/tenants", {"tenant": "a", "vms": [{"type": whole}]}, "roost.invalid_request"),
+        ("POST", "/v1/tenants", {"tenant": "a", whole: 1}, "roost.invalid_request"),
+        ("POST", "/v1/tenants/none/vms", {"vms": [{"type": "D2", "cluster": whole}]}, "roost.not_found"),
+    ]
+    for method, path, body, code in asked:
+        answer = guarded.ask("admin", method, path, body, **{"X-Request-Id": whole})
+        assert (answer.status_code, answer.json()["code"]) == (answer.json()["status"], code), answer.text
+        assert secret not in f"{answer.headers}{answer.text}"
+    assert "give its name alone: pasted" in guarded.ask("admin", "DELETE", f"/v1/tokens/{whole}").text
+    assert secret not in guarded.ask("admin", "GET", "/metrics").text
+    assert guarded.ask("admin", "DELETE", "/v1/tokens/pasted").status_code == 204
+    eventually(lambda: '"/v1/tokens/pasted"' in guarded.service.stderr)
+    assert secret not in guarded.service.stderr
+    assert "roost_pasted_***" in guarded.service.stderr
+
+
 # ---------------------------------------------------------------------------------------------------------- namespaces
 
 
@@ -253,11 +279,11 @@ def crowded(guarded: Guarded) -> Guarded:
     return guarded
 
 
-def pages(crowded: Guarded, path: str, size: int) -> Iterator[httpx.Response]:
+def pages(crowded: Guarded, path: str, size: int, who: str = "bound") -> Iterator[httpx.Response]:
     """All pages of a list, as the bound one sees them."""
     cursor = ""
     while True:
-        page = crowded.ask("bound", "GET", f"{path}{'&' if '?' in path else '?'}limit={size}&cursor={cursor}")
+        page = crowded.ask(who, "GET", f"{path}{'&' if '?' in path else '?'}limit={size}&cursor={cursor}")
         assert page.status_code == 200, page.text
         yield page
         if (cursor := page.json()["next"]) is None:
@@ -394,6 +420,30 @@ def test_a_key_that_somebody_else_used_is_free_in_a_namespace(crowded: Guarded) 
         else:
             assert HUSH not in made.text  # whoever is bound to nothing took it on purpose
     assert crowded.ask("admin", "GET", "/v1/decisions/k1").json()["what"]["request"]["tenant"] == f"team-a{HUSH}"
+
+
+def test_limits_are_on_what_a_client_sends_not_on_what_it_becomes_in_its_namespace(guarded: Guarded) -> None:
+    namespace = "n" * LONGEST_NAMESPACE
+    guarded.tokens["long"] = f"Bearer {guarded.make('long', 'allocate', namespace=namespace)}"
+    tenant = f"{namespace}.{'t' * (99 - len(namespace))}"
+    wish = {"vms": [{"type": "S4", "name": "v" * 60}]}
+    for i, fill in enumerate(("k", "\\", "-")):  # a backslash takes two characters of a cursor
+        key = {"Idempotency-Key": f"{i}".ljust(LONGEST_KEY, fill)}
+        made = guarded.ask("long", "POST", "/v1/tenants", {"tenant": tenant, **wish}, **key)
+        assert made.status_code == 201, made.text
+        again = guarded.ask("long", "POST", "/v1/tenants", {"tenant": tenant, **wish}, **key)
+        assert again.json()["replayed"]
+        vm = made.json()["vms"][0]["vm"]
+        assert guarded.ask("long", "GET", f"/v1/vms/{vm}").status_code == 200
+        released = guarded.ask("long", "POST", f"/v1/tenants/{tenant}/release", {"vms": [vm]})
+        assert released.status_code == 200, released.text
+    batch = {"requests": [{"tenant": tenant, "key": "b" * LONGEST_KEY, **wish}]}
+    assert guarded.ask("long", "POST", "/v1/batch", batch).json()["done"] == 1
+    seen = {each["key"] for page in pages(guarded, "/v1/decisions", 1, "long") for each in page.json()["items"]}
+    assert {f"{namespace}:{'2'.ljust(LONGEST_KEY, '-')}", f"{namespace}:{'b' * LONGEST_KEY}"} <= seen
+    too_long = guarded.ask("long", "POST", "/v1/tenants", {"tenant": tenant, **wish}, **{"Idempotency-Key": "k" * 151})
+    problem(too_long, "roost.invalid_request")
+    assert guarded.ask("long", "DELETE", f"/v1/tenants/{tenant}").status_code == 200
 
 
 def test_a_namespace_ends_at_a_dot() -> None:

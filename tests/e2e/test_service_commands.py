@@ -382,7 +382,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving,
         yield running, made.stdout.strip()
     assert [token["name"] for token in offline.json("token", "list", "--store", store)] == ["root"]
     assert offline.said("audit", store).endswith("clean\n")
-    assert offline.said("token", "revoke", "root", "--store", store) == "revoked root\n"
+    assert offline.said("token", "revoke", "root", "--force", "--store", store) == "revoked root\n"
 
 
 def test_a_program_that_is_refused_gets_the_problem_as_json(shell: Shell) -> None:

@@ -298,9 +298,9 @@ def test_a_line_without_a_key_that_can_be_read_is_answered_all_the_same(fresh: P
 
 
 def test_a_key_may_not_be_endless(fresh: Path) -> None:
-    (answer,) = work(fresh, place("k" * 201, "web", D2)).values()
+    (answer,) = work(fresh, place("k" * 251, "web", D2)).values()
     assert answer["status"] == "invalid"
-    assert "use a text of up to 200 characters" in answer["detail"]
+    assert "use a text of up to 250 characters" in answer["detail"]
 
 
 def test_a_machine_that_runs_vms_is_not_removed(store: Path) -> None:

@@ -214,7 +214,7 @@ def test_every_operation_of_the_service_is_a_call_that_answers_with_the_same_for
     }
     assert made == offered()
     names = {name for name, _ in inspect.getmembers(calls, inspect.isfunction) if not name.startswith("_")}
-    spoken = names - {"next_page", "stream_changes", "dataclass", "field", "replace", "quote"}
+    spoken = names - {"next_page", "stream_changes", "dataclass", "field", "replace", "quote", "check_name"}
     for kind in (Client, AsyncClient):
         assert spoken <= set(dir(kind))
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from roost.agent.agent import Agent
 from roost.agent.operation import Answer, MoveVM, Operation, PlaceVMs, ReleaseVMs, SetEntry, SetMachine
+from roost.api.service import Service
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
+from roost.settings import Agent as AgentSection
+from roost.settings import Settings
+from roost.settings import Store as StoreSettings
+from roost.store.contract import Conflict, Outcome
 from roost.wiring import open_agent, open_store
 
 
@@ -23,9 +32,9 @@ def agent() -> Iterator[Agent]:
     agent.close()
 
 
-def rehearse(agent: Agent, operation: Operation) -> Answer:
+def rehearse(agent: Agent, operation: Operation, retries: int = 0) -> Answer:
     """The answer of a rehearsal."""
-    ticket, proposal = agent.rehearse(operation)
+    ticket, proposal = agent.rehearse(operation, retries=retries)
     if proposal is not None:
         (outcome,) = agent.store.commit([proposal], agent.make_recheck(), dry=True)
         agent.conclude(ticket, outcome)
@@ -62,6 +71,70 @@ def test_a_rehearsal_is_answered_as_the_real_thing_and_leaves_no_trace(agent: Ag
     assert (rehearsed.status, rehearsed.generation) == (real.status, real.generation)
     assert [p.type for p in rehearsed.placements] == [p.type for p in real.placements]
     assert state(agent) != before
+
+
+def test_a_rehearsal_that_loses_a_race_is_tried_again_on_what_the_feed_brought(agent: Agent) -> None:
+    wish = PlaceVMs(Request("shop", [VM("A1", cluster="c001")]))
+    other = open_agent(agent.store, Policy.named("fast"), seed=2)
+    machines = [str(name) for name in agent.allocator.zone.machine_names if name.startswith("c001-")]
+    for name in machines[1:]:
+        other.run(other.submit(SetMachine(name, "draining")))
+    agent.run(agent.submit(SetEntry("note", "a", "b")))  # all of that is known
+    other.run(other.submit(SetMachine(machines[0], "draining")), other.submit(SetMachine(machines[1], "ready")))
+    reasons = dict(agent.counters.reasons)
+    ticket, proposal = agent.rehearse(wish)
+    assert proposal is not None
+    (outcome,) = agent.store.commit([proposal], agent.make_recheck(), dry=True)
+    agent.conclude(ticket, outcome)
+    assert (ticket.answer, ticket.retries) == (None, 1)
+    assert agent.waiting == 0
+    agent.step()
+    answer = rehearse(agent, wish, ticket.retries)
+    assert (answer.status, answer.retries, answer.placements[0].machine) == ("done", 1, machines[1])
+    assert agent.counters.reasons == reasons
+    agent.check_invariants()
+    other.close()
+
+
+def test_a_rehearsal_is_given_up_as_late_as_the_real_thing_and_not_tried_where_that_is_not(agent: Agent) -> None:
+    wish = PlaceVMs(Request("shop", [VM("A1")]))
+    for conflict, retries, status in (
+        (Conflict("room", "full"), 0, None),
+        (Conflict("room", "full"), agent.settings.retries, "conflicts"),
+        (Conflict("gone", "gone"), 0, "invalid"),
+        (Conflict("registry", "taken"), 0, "invalid"),
+    ):
+        ticket, _ = agent.rehearse(wish, retries=retries)
+        agent.conclude(ticket, conflict)
+        assert (ticket.answer and ticket.answer.status) == status
+
+
+def test_a_service_rehearses_again_until_nobody_is_faster(tmp_path: Path) -> None:
+    async def ask() -> None:
+        settings = Settings(store=StoreSettings(url=str(tmp_path / "zone.db"), zone="synthetic:100"))
+        service = Service(replace(settings, agent=AgentSection(policy="fast", retries=4)))
+        await service.start()
+        commit, conflicts = service.store.commit, 3
+
+        def lose(*group: Any, dry: bool = False, **more: Any) -> list[Outcome]:
+            nonlocal conflicts
+            conflicts -= 1
+            if dry and conflicts >= 0:
+                return [Conflict("room", "machine m: full")]
+            return commit(*group, dry=dry, **more)
+
+        service.store.commit = lose  # type: ignore[method-assign]
+        wish = PlaceVMs(Request("shop", [VM("A1")]))
+        found = (await service.rehearse(wish)).answer
+        assert found is not None
+        assert (found.status, found.retries) == ("done", 3)
+        conflicts = 100
+        found = (await service.rehearse(wish)).answer
+        assert found is not None
+        assert (found.status, found.retries) == ("conflicts", 4)
+        await service.stop(0.0)
+
+    asyncio.run(ask())
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,7 @@ from roost.store.contract import (
     Store,
 )
 
+LONGEST_KEY = 250  # a key that somebody chose, and before it the namespace that it is in
 LARGE = 32  # VMs of an operation, above which it takes turns with smaller ones
 QUIET_SECONDS = 0.02  # without smaller ones, after which large ones follow each other
 ROUND_SECONDS = 0.01  # for which a round decides at the most; then the one that it is at is its last
@@ -277,28 +278,31 @@ class Agent:
         return self._large if size_of(ticket.operation) > LARGE else self._queue
 
     def _ticket(self, operation: Operation, key: str, done: Callable[[Answer], None] | None, by: str) -> Ticket:
-        if not isinstance(key, str) or len(key) > 200:
-            raise InvalidInput("key", f"is {key!r}", "use a text of up to 200 characters")
+        if not isinstance(key, str) or len(key) > LONGEST_KEY:
+            raise InvalidInput("key", f"is {key!r}", f"use a text of up to {LONGEST_KEY} characters")
         key, request = key or uuid.uuid4().hex, _encode(operation)
         if "\0" in key or b"\\u0000" in request:
             raise InvalidInput("operation", "has a NUL character in a text", "leave it out")
         return Ticket(key, operation, request, self._clock(), done, by)
 
-    def rehearse(self, operation: Operation, key: str = "", by: str = "") -> tuple[Ticket, Proposal | None]:
+    def rehearse(
+        self, operation: Operation, key: str = "", by: str = "", retries: int = 0
+    ) -> tuple[Ticket, Proposal | None]:
         """Decide an operation as if it were to be done, and take it back at once.
 
         The proposal is for a dry commit, whose outcome `conclude` makes an answer of; there is none if the operation
-        makes no sense. While something of the same tenant is under way, what that will leave is not known yet.
+        makes no sense, or has to wait. A ticket without an answer lost a race: rehearse it again, so often as it says,
+        once the feed has brought more.
         """
         ticket = self._ticket(operation, key, None, by)
-        ticket.dry = True
+        ticket.dry, ticket.retries = True, retries
         self._number += 1
         replica, number = self.replica, self._number
         replica.ahead[number] = RoundAhead()
         try:
             return ticket, self._decide(ticket, number, 0)
         except MustWait:
-            self._answer(ticket, "conflicts", "what would have to give way is on its way to somewhere")
+            self._lost(ticket, Conflict("victims", "what would have to give way is on its way to somewhere"))
             return ticket, None
         except RoostError as error:
             self._answer(ticket, "invalid", error=error)
@@ -309,11 +313,8 @@ class Agent:
             del replica.ahead[number]
 
     def conclude(self, ticket: Ticket, outcome: Outcome) -> None:
-        """Answer what would have come of a rehearsed operation."""
-        if isinstance(outcome, Conflict) and outcome.reason != "premise":
-            self._answer(ticket, "conflicts", outcome.detail)
-        else:
-            self._conclude(ticket, outcome, -1, 0, 0, fed=True)
+        """Answer what would have come of a rehearsed operation, unless it is to be tried again."""
+        self._conclude(ticket, outcome, -1, 0, 0, fed=True)
 
     def explaining(self, request: Request, vm: int | None = None) -> Steps[Explanation]:
         """Why a request would be placed as it would be now, who would give way to it, or why it finds no room."""
@@ -876,9 +877,10 @@ class Agent:
 
     def _lost(self, ticket: Ticket, conflict: Conflict) -> None:
         """Try again, on what is known now, or give up."""
-        reasons = self.counters.reasons
-        reasons[conflict.reason] = reasons.get(conflict.reason, 0) + 1
-        self.counters.conflicts += isinstance(ticket.operation, PlaceVMs)
+        if not ticket.dry:
+            reasons = self.counters.reasons
+            reasons[conflict.reason] = reasons.get(conflict.reason, 0) + 1
+            self.counters.conflicts += isinstance(ticket.operation, PlaceVMs)
         if conflict.reason == "premise":
             self._answer(ticket, "invalid", error=self._broken(ticket.operation, conflict))
         elif conflict.reason == "gone" and isinstance(ticket.operation, PlaceVMs):  # what waited waits no longer
@@ -890,7 +892,8 @@ class Agent:
         else:
             ticket.retries += 1
             ticket.decision, ticket.search, ticket.asked = None, None, conflict.reason in BEHIND
-            self._line_of(ticket).appendleft(ticket)
+            if not ticket.dry:
+                self._line_of(ticket).appendleft(ticket)
 
     def _broken(self, operation: Operation, conflict: Conflict) -> InvalidInput:
         """What is to be answered where the store says that something is not as whoever asks was told."""

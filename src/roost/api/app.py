@@ -51,7 +51,7 @@ ROUTES: list[Any] = [route for _, routes in NOUNS for route in routes]
 def _answer(request: Request[Any, Any, Any], refused: Refused, **headers: str) -> Response[bytes]:
     asking: Asking = request.scope["roost"]  # type: ignore[typeddict-item]
     return Response(
-        refused.body(asking.request_id, request.scope["path"]),
+        refused.body(asking, request.scope["path"]),
         status_code=refused.status,
         headers={**refused.headers(), **headers},
         media_type=MEDIA_TYPE,

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from roost.api.problems import Refused
-from roost.api.tokens import Principal
+from roost.api.tokens import ANYBODY, Principal
 from roost.model.change import Entry, Eviction, Placed
 from roost.model.errors import StoreUnavailable
 from roost.model.rows import MachineState
@@ -44,7 +45,27 @@ class ChangeLog:
         self._reading = asyncio.Lock()
         self._woken = asyncio.Event()
         self._revision = 0  # the last that the agent has seen
-        self.streams = 0
+        self._open = Counter[str]()  # streams, by the token that has them
+
+    @property
+    def streams(self) -> int:
+        """How many are open."""
+        return self._open.total()
+
+    def take(self, principal: Principal) -> Callable[[], None]:
+        """A place for one more stream, and how to give it back; refuses what is too much, for a token or in all."""
+        limits, who = self._service.settings.limits, principal.name
+        if principal is not ANYBODY and self._open[who] >= limits.streams_per_token:
+            raise Refused("roost.rate_limited", f"{self._open[who]} streams of this token are open")
+        if self.streams >= limits.streams:
+            raise Refused("roost.overloaded", f"{self.streams} streams are open")
+        self._open[who] += 1
+        return partial(self._give_back, who)
+
+    def _give_back(self, who: str) -> None:
+        self._open[who] -= 1
+        if not self._open[who]:
+            del self._open[who]
 
     def wake(self) -> None:
         """The agent may have seen more."""
@@ -80,34 +101,31 @@ class ChangeLog:
         return [each for each in recent if each[0] > since][:limit]
 
     async def stream(self, since: int, principal: Principal) -> AsyncIterator[bytes]:
-        """Server-sent events, one a change, for as long as somebody reads. Whoever begins one has counted it."""
+        """Server-sent events, one a change, for as long as somebody reads."""
         service = self._service
-        try:
-            yield b"retry: 1000\n\n"
-            while not service.closing.is_set() and service.tokens.admits(principal, time.time()):
-                woken = self._woken
-                try:
-                    entries = await self._after(since, PAGE)
-                except (Refused, StoreUnavailable) as error:
-                    if isinstance(error, Refused) and error.code == "roost.too_old":
-                        yield b"event: problem\ndata: " + error.body() + b"\n\n"
-                        return
-                    yield b": the store is away\n\n"
-                    await asyncio.sleep(AWAY_SECONDS)
-                    continue
-                if entries:
-                    since = entries[-1][0]
-                    views = (view_of(number, entry, principal) for number, entry in entries)
-                    lines = [_event(view) for view in views if view]
-                    yield b"".join(lines) or _bookmark(since)
-                    continue
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(BEAT_SECONDS):
-                        await _first(woken, service.closing)
-                    continue
-                yield _bookmark(since)
-        finally:
-            self.streams -= 1
+        yield b"retry: 1000\n\n"
+        while not service.closing.is_set() and service.tokens.admits(principal, time.time()):
+            woken = self._woken
+            try:
+                entries = await self._after(since, PAGE)
+            except (Refused, StoreUnavailable) as error:
+                if isinstance(error, Refused) and error.code == "roost.too_old":
+                    yield b"event: problem\ndata: " + error.body() + b"\n\n"
+                    return
+                yield b": the store is away\n\n"
+                await asyncio.sleep(AWAY_SECONDS)
+                continue
+            if entries:
+                since = entries[-1][0]
+                views = (view_of(number, entry, principal) for number, entry in entries)
+                lines = [_event(view) for view in views if view]
+                yield b"".join(lines) or _bookmark(since)
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BEAT_SECONDS):
+                    await _first(woken, service.closing)
+                continue
+            yield _bookmark(since)
 
 
 async def _first(*events: asyncio.Event) -> None:

@@ -13,11 +13,10 @@ import msgspec
 from roost.api.gate import Asking, Express, Send
 from roost.api.routes import tenants
 from roost.model.errors import InvalidInput
-from roost.wire import Batch, TenantWish
+from roost.wire import LONGEST_KEY, Batch, TenantWish
 
 T = TypeVar("T")
 IDEMPOTENCY_KEY = b"idempotency-key"
-LONGEST_KEY = 150
 
 _encode = msgspec.json.Encoder().encode
 

@@ -19,8 +19,9 @@ from prometheus_client import Histogram
 
 from roost.api import logs
 from roost.api.problems import MEDIA_TYPE, Refused, of_error
-from roost.api.tokens import ANYBODY, Principal
+from roost.api.tokens import ANYBODY, Principal, TokenBook
 from roost.model.errors import RoostError
+from roost.model.tokens import TOKEN
 
 if TYPE_CHECKING:
     from roost.api.service import Service
@@ -53,6 +54,13 @@ class Asking:
     trace_id: str = ""
     decision: str = ""  # the key of what was decided
     status: int = 0
+    ended: Callable[[], None] | None = None  # called when all of it is over, however it ends
+    said: tuple[str, bytes, bytes] = ("", b"", b"")  # path, query and body
+
+    def has_said(self, word: str) -> bool:
+        """Whether a word is the asker's own."""
+        path, query, body = self.said
+        return word in path or word.encode() in query or word.encode() in body
 
 
 class Gate:
@@ -79,7 +87,8 @@ class Gate:
         started = time.perf_counter()
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
-        request_id = given.decode() if REQUEST_ID.match(given) else f"{_lots.getrandbits(64):016x}"
+        mine = REQUEST_ID.match(given) and not TOKEN.search(given.decode())
+        request_id = given.decode() if mine else f"{_lots.getrandbits(64):016x}"
         asking = Asking(self._service, ANYBODY, request_id)
         if (parent := headers.get(b"traceparent")) and (trace := TRACEPARENT.match(parent)):
             asking.trace_id = trace[1].decode()
@@ -97,6 +106,7 @@ class Gate:
                 asking.principal = self._identify(headers)
                 self._check_rate(asking.principal.name)
             body = await self._receive_all(scope["method"], headers, receive)
+            asking.said = scope["path"], scope["query_string"], body
             express = self._express.get((scope["method"], scope["path"])) if not scope["query_string"] else None
             if express is None or not await express(scope, headers, body, answer):
                 await self._app(scope, _replay(body, receive), answer)
@@ -111,12 +121,14 @@ class Gate:
             log.exception("a bug", request_id=request_id, path=scope["path"])
             await self._refuse(Refused("roost.internal", "look into the log"), asking, scope, answer)
         finally:
+            if asking.ended is not None:
+                asking.ended()
             self._note(scope, asking, time.perf_counter() - started)
 
     async def _refuse(self, refused: Refused, asking: Asking, scope: Any, send: Send) -> None:
         if asking.status:  # too late to say anything else
             return
-        body = refused.body(asking.request_id, scope["path"])
+        body = refused.body(asking, scope["path"])
         headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
         headers += [(name.encode(), value.encode()) for name, value in refused.headers().items()]
         await send({"type": "http.response.start", "status": refused.status, "headers": headers})
@@ -127,16 +139,15 @@ class Gate:
     def _identify(self, headers: dict[bytes, bytes]) -> Principal:
         service, given = self._service, headers.get(b"authorization")
         if given is None:
-            if self._loopback and service.ready and not service.tokens:
+            if service.ready and self._is_open(service.tokens):
                 # A page in a browser on this machine must not be able to speak for its user.
-                if not LOOPBACK.match(headers.get(b"host", b"").decode("latin-1")):
+                if self._loopback and not LOOPBACK.match(headers.get(b"host", b"").decode("latin-1")):
                     raise Refused("roost.forbidden", "without tokens only requests to localhost are answered")
                 return ANYBODY
-            if self._open and service.ready and not service.tokens:
-                return ANYBODY
             service_ready(service)
+            where = "" if service.tokens else " on the store (--store): all tokens were revoked"
             raise Refused(
-                "roost.unauthorised", "send Authorization: Bearer roost_…; make one with `roost token create`"
+                "roost.unauthorised", f"send Authorization: Bearer roost_…; make one with `roost token create`{where}"
             )
         scheme, _, token = given.decode("latin-1").partition(" ")
         service_ready(service)
@@ -145,9 +156,9 @@ class Gate:
             raise Refused("roost.unauthorised", "the token is not known, or has expired")
         return principal
 
-    @property
-    def _open(self) -> bool:
-        return self._service.settings.server.allow_anonymous
+    def _is_open(self, tokens: TokenBook) -> bool:
+        """Whether anybody may ask: as long as nobody has made a token, on loopback; without tokens, if set so."""
+        return (self._loopback and tokens.never_any) or (not tokens and self._service.settings.server.allow_anonymous)
 
     def _check_rate(self, who: str) -> None:
         limits = self._service.settings.limits

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 import msgspec
 import structlog
 
+from roost.model.tokens import without_tokens
 from roost.settings import Log
 
 _lines: Lines | None = None  # where requests go, if as JSON
@@ -38,9 +39,9 @@ def set_up(settings: Log) -> None:
         cache_logger_on_first_use=False,
     )
     # What the server underneath has to say.
-    logging.basicConfig(
-        level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", force=True
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Hiding("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
 
 
 def request(line: dict[str, Any]) -> None:
@@ -62,6 +63,14 @@ def _dumps(event: dict[str, Any], **_: object) -> str:
     return _encode(event).decode()
 
 
+class _Hiding(logging.Formatter):
+    """Lines of others, without tokens."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """As it is written."""
+        return without_tokens(super().format(record))
+
+
 class Lines:
     """Where log lines go: gathered, and written when the event loop has a moment, so that none waits for another."""
 
@@ -69,8 +78,8 @@ class Lines:
         self._stream, self._lines = stream, list[str]()
 
     def msg(self, line: str) -> None:
-        """One line."""
-        self._lines.append(line)
+        """One line. All that is written comes by here, or by `_Hiding`."""
+        self._lines.append(without_tokens(line))
         if len(self._lines) > 1:
             return
         try:

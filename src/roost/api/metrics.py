@@ -96,6 +96,7 @@ class Metrics:
         self.streams = gauge("change_streams", "Open streams of changes.", mode="livesum")
         self.feed_lag = gauge("feed_lag_revisions", "Changes that the agent has not seen yet.", mode="livemax")
         self.revision = gauge("revision", "The revision that the agent has seen.", mode="livemax")
+        self.missing = gauge("missing_workers", "Workers that could not start and are tried again.", mode="livemax")
         self.store_up = gauge("store_up", "1 while the store can be reached.", mode="livemin")
         self.utilisation = gauge("utilisation_ratio", "Used cores over all cores.")
         self.density = gauge("packing_density_ratio", "Used cores over the cores of machines in use.")

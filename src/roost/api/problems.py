@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from roost.agent.operation import Answer
+from roost.api.hush import is_for
 from roost.engine.explain import FAILURES, Failure
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
+from roost.model.tokens import without_tokens
 from roost.wire import ExplanationView, Problem, ReasonView, RemedyView
+
+if TYPE_CHECKING:
+    from roost.api.gate import Asking
 
 TYPE = "urn:roost:problem:"
 MEDIA_TYPE = "application/problem+json"
@@ -62,11 +68,15 @@ DECLINED: dict[Failure, str] = {
     "tenant_constraint": "roost.tenant_constraint",
     "threshold": "roost.threshold",
 }
+# Where a mistake of the asker's own is, in what comes from within: the words of all others are not for everybody.
+OWN = re.compile(r"(request|vms?|generation|key|decision|constraints|type|priority|operation)\b")
 _encode = msgspec.json.Encoder().encode
 
 
 class Refused(Exception):
     """A request that is answered with a problem document."""
+
+    within = False  # the words come from where nobody knows who asks
 
     def __init__(
         self,
@@ -88,24 +98,41 @@ class Refused(Exception):
         """The HTTP status."""
         return int(KINDS[self.code].status)
 
-    def problem(self, request_id: str = "", instance: str = "") -> Problem:
-        """The document."""
+    def problem(self, asking: Asking | None, instance: str = "") -> Problem:
+        """The document, as who asks may read it; nobody in particular reads what is the same for all."""
         kind = KINDS[self.code]
+        detail, reasons, remedies = self.detail, self.reasons, self.remedies
+        if asking is not None and asking.principal.namespace:
+            detail = detail if self._is_for(asking) else self._hushed(kind)
+            reasons = [each for each in reasons if is_for(asking, each.text)]
+            remedies = [each for each in remedies if _may_have(asking, each)]
         return Problem(
             type=TYPE + self.code.removeprefix("roost."),
             title=kind.title,
             status=int(kind.status),
-            detail=self.detail,
+            detail=without_tokens(detail),
             code=self.code,
             retryable=kind.retryable,
-            instance=instance,
-            request_id=request_id,
-            field=self.field,
-            decision=self.decision,
-            reasons=self.reasons,
-            remedies=self.remedies,
+            instance=without_tokens(instance),
+            request_id=asking.request_id if asking is not None else "",
+            field=without_tokens(self.field),
+            decision=without_tokens(self.decision),
+            reasons=reasons,
+            remedies=remedies,
             cut_short=self.cut_short,
         )
+
+    def _is_for(self, asking: Asking) -> bool:
+        """Whether somebody bound to a namespace may read the detail; what comes from within only if it is known to."""
+        if self.within and (self.code == "roost.retries_exhausted" or not OWN.match(self.field)):
+            return False
+        return is_for(asking, self.detail)
+
+    def _hushed(self, kind: Kind) -> str:
+        """What is said instead."""
+        if self.code == "roost.not_found" and self.field:
+            return f"there is no such {self.field}"
+        return f"{self.field}: {kind.title}" if self.field else kind.title
 
     def headers(self) -> dict[str, str]:
         """What goes with it: when to come back, how to identify."""
@@ -113,13 +140,29 @@ class Refused(Exception):
             return {"retry-after": RETRY_AFTER}
         return {"www-authenticate": "Bearer"} if self.code == "roost.unauthorised" else {}
 
-    def body(self, request_id: str = "", instance: str = "") -> bytes:
+    def body(self, asking: Asking | None = None, instance: str = "") -> bytes:
         """The document as JSON."""
-        return _encode(self.problem(request_id, instance))
+        return _encode(self.problem(asking, instance))
+
+
+def _may_have(asking: Asking, remedy: RemedyView) -> bool:
+    """What is to be freed must be the asker's own, and then so is the machine."""
+    if remedy.vms:
+        return all(asking.principal.owns(vm.partition("/")[0]) for vm in remedy.vms)
+    return is_for(asking, remedy.text)
+
+
+def _within(refused: Refused) -> Refused:
+    refused.within = True
+    return refused
 
 
 def of_error(error: RoostError) -> Refused:
     """The refusal that an error amounts to."""
+    return _within(_of_error(error))
+
+
+def _of_error(error: RoostError) -> Refused:
     if isinstance(error, StoreUnavailable):
         return Refused("roost.store_unavailable", str(error))
     if isinstance(error, InvalidInput):
@@ -132,10 +175,10 @@ def of_answer(answer: Answer, explained: ExplanationView | None = None) -> Refus
     if answer.status == "declined":
         return _declined(answer, explained)
     if answer.status == "conflicts":
-        return Refused("roost.retries_exhausted", answer.detail, decision=answer.key)
+        return _within(Refused("roost.retries_exhausted", answer.detail, decision=answer.key))
     if answer.status == "unavailable":
-        return Refused("roost.store_unavailable", answer.detail)
-    return Refused(_code_of(answer.code, answer.where), answer.detail, field=answer.where)
+        return _within(Refused("roost.store_unavailable", answer.detail))
+    return _within(Refused(_code_of(answer.code, answer.where), answer.detail, field=answer.where))
 
 
 def _declined(answer: Answer, explained: ExplanationView | None) -> Refused:

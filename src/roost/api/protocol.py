@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from roost.api.problems import MEDIA_TYPE, Refused
 from roost.settings import Limits
+
+log = structlog.get_logger()
 
 
 class Corked:
@@ -19,6 +22,7 @@ class Corked:
         self._waiting: list[bytes] = []
         self.is_closing, self.get_extra_info = transport.is_closing, transport.get_extra_info
         self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
+        self.get_write_buffer_size = transport.get_write_buffer_size
 
     def write(self, data: bytes) -> None:
         """Send this soon."""
@@ -54,9 +58,9 @@ class _Trailers(list[tuple[bytes, bytes]]):
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection. Whoever sends a request too slowly, or too much beside its body, is cut off."""
+    """One connection. Who sends a request too slowly, or too much beside its body, or takes no answer, is cut off."""
 
-    header_bytes, request_seconds, most_connections = 16_384, 30.0, 2_000
+    header_bytes, request_seconds, most_connections, write_seconds = 16_384, 30.0, 2_000, 30.0
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -64,12 +68,13 @@ class Protocol(HttpToolsProtocol):
         self._in_headers, self._whole = True, False
         self._requests = 0  # that were received whole
         self._received = self._body = 0  # bytes of the request so far, and those that are its body
+        self._stalled: asyncio.TimerHandle | None = None  # cuts off, unless something of what waits is taken by then
 
     @classmethod
     def limit(cls, limits: Limits) -> None:
         """What holds for every connection from now on."""
         cls.header_bytes, cls.most_connections = limits.header_bytes, limits.connections
-        cls.request_seconds = limits.request_seconds
+        cls.request_seconds, cls.write_seconds = limits.request_seconds, limits.write_seconds
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Somebody connects."""
@@ -82,6 +87,7 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._finished()
+        self._taken()
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]
@@ -138,6 +144,34 @@ class Protocol(HttpToolsProtocol):
         self._whole = True
         self._requests += 1
         super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """So much waits to be read that no more is sent."""
+        super().pause_writing()
+        self._expect_reader(cast(Corked, self.transport).get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """Enough of it was read."""
+        super().resume_writing()
+        self._taken()
+
+    def _expect_reader(self, waiting: int) -> None:
+        self._taken()
+        self._stalled = self.loop.call_later(self.write_seconds, self._look_at_reader, waiting)
+
+    def _look_at_reader(self, before: int) -> None:
+        """Who reads slowly may go on; who reads nothing holds a connection, what waits, and maybe a stream."""
+        waiting = cast(Corked, self.transport).get_write_buffer_size()
+        if waiting < before:
+            self._expect_reader(waiting)
+        else:
+            log.info("a reader was cut off, as it takes nothing", bytes_waiting=waiting)
+            self.transport.abort()
+
+    def _taken(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def send_400_response(self, msg: str) -> None:
         """What came is no HTTP."""

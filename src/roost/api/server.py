@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import structlog
@@ -20,12 +21,14 @@ import uvicorn
 import uvloop
 from litestar.types import ControllerRouterHandler
 
-from roost.api import logs
+from roost.api import letters, logs
 from roost.api.app import make_gate
+from roost.api.problems import Refused
 from roost.api.protocol import Protocol
 from roost.api.service import Service
-from roost.api.tokens import KIND
+from roost.api.tokens import CLOSED, KIND
 from roost.model.errors import InvalidInput, RoostError, StoreUnavailable
+from roost.rules.policy import PolicySource
 from roost.settings import Settings, load
 from roost.wiring import ensure_store, open_store
 
@@ -109,44 +112,49 @@ def address_to_bind(settings: Settings) -> tuple[str, bool]:
         if is_loopback(host) or settings.server.allow_anonymous:
             return host, False
         store = open_store(settings.store.url, read_only=True)
-        tokens = store.registry(KIND)
+        guarded = store.registry(KIND) or CLOSED[1] in store.registry(CLOSED[0])
         store.close()
     except StoreUnavailable as error:
         log.warning("the store is away; serving 503 until it is back", detail=str(error))
         return host, False
-    return (host, False) if tokens else ("127.0.0.1", True)
+    return (host, False) if guarded else ("127.0.0.1", True)
 
 
 def run(
     settings: Settings,
-    origin: Origin,
+    origin: Origin | None,
     bound: socket.socket,
     *,
+    policy: PolicySource | None = None,
     place: int = 0,
     parent: int = 0,
+    line: Connection | None = None,
     ready: Callable[[], None] = lambda: None,
     more: Sequence[ControllerRouterHandler] = (),
 ) -> None:
     """Serve until told to stop. `parent`: stop when that process is gone. `ready` is called when the zone is loaded.
 
+    SIGHUP reads settings anew from their `origin`; or they come by `line` from the process that reads them for all.
     `more`: routes that are served besides; benchmarks have some.
     """
     logs.set_up(settings.log)
     sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, origin, bound, place, parent, ready, more))
+        runner.run(_serve(settings, origin, bound, policy, place, parent, line, ready, more))
 
 
 async def _serve(
     settings: Settings,
-    origin: Origin,
+    origin: Origin | None,
     bound: socket.socket,
+    policy: PolicySource | None,
     place: int,
     parent: int,
+    line: Connection | None,
     ready: Callable[[], None],
     more: Sequence[ControllerRouterHandler],
 ) -> None:
-    service = Service(settings, place=place)
+    service = Service(settings, place=place, policy=policy.policy() if policy else None)
     host = bound.getsockname()[0]
     protocol = _limited(settings)
     config = uvicorn.Config(
@@ -174,13 +182,17 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM,) if parent else (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.handle_exit, number, None)
-    loop.add_signal_handler(signal.SIGHUP, _reload, service, protocol, config, origin)
+    if origin is not None:
+        loop.add_signal_handler(signal.SIGHUP, _reload, service, protocol, config, origin)
+    if line is not None:
+        loop.add_reader(line.fileno(), _hear, line, service, protocol, config)
     starting = asyncio.create_task(_start(service, server, ready))
-    watching = asyncio.create_task(_watch(parent, server)) if parent else None
+    beside = [asyncio.create_task(_watch(parent, server))] if parent else []
+    if folder := letters.folder_of(settings.store.url):
+        beside.append(asyncio.create_task(_take_letters(service, folder)))
     await server.serve(sockets=[bound])
-    for task in (starting, watching):
-        if task is not None:
-            task.cancel()
+    for task in (starting, *beside):
+        task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await starting  # what kept it from starting, if anything did
 
@@ -200,6 +212,14 @@ async def _watch(parent: int, server: Server) -> None:
     server.should_exit = True
 
 
+async def _take_letters(service: Service, folder: Path) -> None:
+    while True:
+        await asyncio.sleep(letters.LOOK_SECONDS)
+        if service.ready and not service.down:
+            with contextlib.suppress(Refused, OSError):  # the store went away meanwhile, or others own the folder
+                await letters.take(service, folder)
+
+
 def _limited(settings: Settings) -> type[Protocol]:
     class Limited(Protocol):
         """A connection of this server."""
@@ -208,16 +228,45 @@ def _limited(settings: Settings) -> type[Protocol]:
     return Limited
 
 
-def _reload(service: Service, protocol: type[Protocol], config: uvicorn.Config, origin: Origin) -> None:
-    """Limits, logs, retention and certificates anew; where to listen and the store stay until the next start."""
+def renewed(settings: Settings, origin: Origin) -> Settings | None:
+    """Limits, logs, retention and certificates anew; where to listen and the store stay. None if there is a mistake."""
+    server = settings.server
     try:
         fresh = origin.load()
-        if config.ssl is not None:
-            config.ssl.load_cert_chain(fresh.server.tls_cert, fresh.server.tls_key)
+        if server.tls_cert:
+            server = replace(server, tls_cert=fresh.server.tls_cert, tls_key=fresh.server.tls_key)
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(server.tls_cert, server.tls_key)
     except (RoostError, OSError, ssl.SSLError) as error:
         log.error("the settings were not read anew", detail=str(error))
+        return None
+    return replace(settings, server=server, limits=fresh.limits, log=fresh.log, retention=fresh.retention)
+
+
+def _reload(service: Service, protocol: type[Protocol], config: uvicorn.Config, origin: Origin) -> None:
+    if (fresh := renewed(service.settings, origin)) is not None:
+        _take_over(fresh, service, protocol, config)
+
+
+def _hear(line: Connection, service: Service, protocol: type[Protocol], config: uvicorn.Config) -> None:
+    """Something from the process that started this one: settings, or how many workers are missing."""
+    try:
+        told = line.recv()
+    except (EOFError, OSError):  # it is gone, which is seen elsewhere
+        asyncio.get_running_loop().remove_reader(line.fileno())
         return
-    service.settings = replace(service.settings, limits=fresh.limits, log=fresh.log, retention=fresh.retention)
+    if isinstance(told, Settings):
+        _take_over(told, service, protocol, config)
+    else:
+        service.metrics.missing.set(told)
+
+
+def _take_over(fresh: Settings, service: Service, protocol: type[Protocol], config: uvicorn.Config) -> None:
+    try:
+        if config.ssl is not None:
+            config.ssl.load_cert_chain(fresh.server.tls_cert, fresh.server.tls_key)
+    except (OSError, ssl.SSLError) as error:  # they changed since they were looked at
+        log.error("the certificate was not read anew", detail=str(error))
+    service.settings = fresh
     protocol.limit(fresh.limits)
     logs.set_up(fresh.log)
     log.info("settings read anew")

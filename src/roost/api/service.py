@@ -41,8 +41,8 @@ from roost.api.outlook import Outlook
 from roost.api.policies import KINDS, PolicyBook
 from roost.api.problems import Refused
 from roost.api.pulse import Pulse
+from roost.api.tokens import CLOSED, TokenBook
 from roost.api.tokens import KIND as TOKEN
-from roost.api.tokens import TokenBook
 from roost.api.walks import KIND as WALKS
 from roost.api.walks import WALK, WalkWatch
 from roost.engine.capacity import Room, room_for
@@ -86,12 +86,13 @@ class Service:
     store: Store
     agent: Agent
 
-    def __init__(self, settings: Settings, *, place: int = 0) -> None:
-        """`place`: among the workers of this host, so that each has a seed of its own."""
-        self.settings, self.place = settings, place
+    def __init__(self, settings: Settings, *, place: int = 0, policy: Policy | None = None) -> None:
+        """`place`: among the workers of this host, so that each has a seed of its own. `policy`: as it was read."""
+        self.settings, self.place, self._read_policy = settings, place, policy
         self.metrics = Metrics()
         self.ready, self.closing = False, asyncio.Event()
         self.tokens, self.policies = TokenBook({}), PolicyBook({})
+        self.revoking = asyncio.Lock()  # one at a time, so that not each of the last two finds another one left
         self.changes = ChangeLog(self)
         self.queued_vms = self.queued_requests = 0
         self.down = ""  # why the store cannot be used just now
@@ -182,7 +183,8 @@ class Service:
         ensure_store(settings.store.url, settings.store.zone)  # a database that was away may be empty
         self.store = open_store(settings.store.url)
         try:
-            self._own, book = find_policy(given.policy), PolicyBook(_policies_of(self.store))
+            self._own = self._read_policy or find_policy(given.policy)
+            book = PolicyBook(_policies_of(self.store))
             self.agent = open_agent(
                 self.store,
                 book.split(self._own),
@@ -294,16 +296,32 @@ class Service:
 
     async def rehearse(self, operation: Operation, by: str = "") -> Ticket:
         """What would come of it; nothing is done."""
+        return await self._in_time(self._rehearse(operation, by), self.settings.limits.request_seconds)
+
+    async def _rehearse(self, operation: Operation, by: str) -> Ticket:
+        """Tried as often as the real thing, if others are faster."""
+        retries, looked = 0, False
+        while True:
+            ticket, made_sense = await self._rehearse_once(operation, by, retries)
+            if ticket.answer is None:
+                retries = ticket.retries
+                if not await self._catch_up():  # it will be told of any moment
+                    await asyncio.sleep(TICK_SECONDS)
+            elif made_sense or looked or not await self._catch_up():
+                return ticket
+            else:
+                looked = True  # it may be news to the agent what it speaks of
+
+    async def _rehearse_once(self, operation: Operation, by: str, retries: int) -> tuple[Ticket, bool]:
+        """What would come of it, unless others are faster; and whether it made sense to the agent."""
         self.check_open()
         async with self._rehearsing:
-            ticket, proposal = self.agent.rehearse(operation, by=by)
-            if proposal is None and await self._catch_up():
-                ticket, proposal = self.agent.rehearse(operation, by=by)
+            ticket, proposal = self.agent.rehearse(operation, by=by, retries=retries)
             if proposal is not None:
                 recheck = self.agent.make_recheck()
                 outcomes = await self.read(lambda store: store.commit([proposal], recheck, dry=True))
                 self.agent.conclude(ticket, outcomes[0])
-        return ticket
+        return ticket, proposal is not None
 
     async def _catch_up(self) -> bool:
         """Wait until the agent has seen all that is in the feed now; whether there was something."""
@@ -477,12 +495,12 @@ class Service:
     def _marked(self) -> tuple[object, tuple[int, ...]]:
         """Another value once there is something new to take in. What else is in the registry is no matter here."""
         replica = self.agent.replica
-        return replica, replica.registry.mark(TOKEN, *KINDS)
+        return replica, replica.registry.mark(TOKEN, CLOSED[0], *KINDS)
 
     def _read_registry(self) -> None:
         """Take in tokens and policies as the feed brought them."""
         registry, self._read = self.agent.replica.registry, self._marked()
-        self.tokens = TokenBook(registry.of(TOKEN))
+        self.tokens = TokenBook(registry.of(TOKEN), closed=CLOSED in registry)
         before, self.policies = self.policies, PolicyBook(registry.only(*KINDS), self._own)
         if self.policies.in_force != before.in_force and self.ready:
             self._begin(self._switch)

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 import msgspec
 
 from roost.model.errors import InvalidInput, Taken
+from roost.model.tokens import PREFIX
 from roost.wire import NewToken, Scope, TokenMade, TokenView
 
 KIND = "token"  # in the registry
+CLOSED = ("access", "anonymous")  # there, from the first time a token is revoked: that there are none opens nothing
+LAST_ADMIN = "is the last token with scope admin: nobody could make others; make one first, or revoke it with force"
 MOST = 10_000  # tokens of a zone
 DAY = 86_400.0  # seconds
-PREFIX = "roost"
 IMPLIED: dict[Scope, frozenset[Scope]] = {
     "read": frozenset({"read"}),
     "allocate": frozenset({"read", "allocate"}),
@@ -38,6 +40,10 @@ class StoredToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     created: float = 0.0
     expires: float = 0.0  # 0: never
     created_by: str = ""
+
+    def valid(self, now: float) -> bool:
+        """Whether it has not expired."""
+        return not self.expires or now < self.expires
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +75,9 @@ def _digest(secret: str) -> str:
 class TokenBook:
     """The tokens of a zone, as its registry has them."""
 
-    def __init__(self, registry: Mapping[str, str]) -> None:
-        self.tokens = {name: _decode(value) for name, value in registry.items()}
+    def __init__(self, registry: Mapping[str, str], *, closed: bool = False) -> None:
+        """`closed`: there were tokens, so that without any nobody is let in."""
+        self.tokens, self.closed = {name: _decode(value) for name, value in registry.items()}, closed
 
     def make(self, wanted: NewToken, now: float, by: str) -> tuple[TokenMade, str]:
         """A new token to hand out, and what the registry keeps of it; refuses what makes no sense."""
@@ -118,13 +125,22 @@ class TokenBook:
     def __bool__(self) -> bool:
         return bool(self.tokens)
 
+    @property
+    def never_any(self) -> bool:
+        """Whether nobody has made a token yet."""
+        return not self.tokens and not self.closed
+
+    def is_last_admin(self, name: str, now: float) -> bool:
+        """Whether nobody could make tokens without this one."""
+        admins = {each for each, token in self.tokens.items() if "admin" in token.scopes and token.valid(now)}
+        return admins == {name}
+
     def admits(self, principal: Principal, now: float) -> bool:
         """Whether somebody who was let in earlier still would be."""
         if principal is ANYBODY:
             return not self.tokens
         known = self.tokens.get(principal.name)
-        same = known is not None and known.digest == principal.digest
-        return known is not None and same and not (known.expires and now >= known.expires)
+        return known is not None and known.digest == principal.digest and known.valid(now)
 
     def principal(self, token: str, now: float) -> Principal | None:
         """Whose token this is; nobody's if it is unknown or expired."""
@@ -132,7 +148,7 @@ class TokenBook:
         known = self.tokens.get(name)
         if start != PREFIX or known is None or not hmac.compare_digest(known.digest, _digest(secret)):
             return None
-        if known.expires and now >= known.expires:
+        if not known.valid(now):
             return None
         scopes = frozenset(scope for each in known.scopes for scope in IMPLIED[each])
         return Principal(name, scopes, known.namespace, known.digest)

@@ -46,6 +46,7 @@ def serve(
     from roost.api import logs
     from roost.api.server import Origin, address_to_bind, listen, run
     from roost.api.workers import Workers
+    from roost.rules.policy import PolicySource
     from roost.settings import load, without_password
 
     given: dict[str, object] = {
@@ -66,6 +67,7 @@ def serve(
     settings = load(origin.file, os.environ, origin.overrides).settings
     logs.set_up(settings.log)
     several = settings.server.workers > 1
+    source = PolicySource.find(settings.agent.policy)
     with errors().status("opening the store"):
         host_, fallen_back = address_to_bind(settings)
     bound = listen(host_, settings.server.port, shared=several)
@@ -81,5 +83,5 @@ def serve(
         )
     out.print(f"Roost serves {without_password(settings.store.url)} at {url}", highlight=False, soft_wrap=True)
     if several:
-        sys.exit(Workers(settings, origin, bound).run())
-    run(settings, origin, bound)
+        sys.exit(Workers(settings, origin, source, bound).run())
+    run(settings, origin, bound, policy=source)

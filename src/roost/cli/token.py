@@ -12,7 +12,8 @@ import typer
 
 from roost.cli.options import Service, StoreOption, flat
 from roost.cli.output import Form, Output, advise, decode, print_json, print_table, say, when
-from roost.model.errors import UnknownName
+from roost.model.errors import InUse, InvalidInput, UnknownName
+from roost.model.tokens import check_name
 
 if TYPE_CHECKING:
     from roost.store.contract import Store
@@ -48,7 +49,8 @@ def create(
 ) -> None:
     """Make a token. It is printed alone, and this once. The first one of a zone must have scope admin.
 
-    Before a service listens beyond loopback it needs a token; make the first one on its store while no service runs.
+    Before a service listens beyond loopback it needs a token; make the first one on its store. That works beside a
+    service, too, if every other token is lost: it takes the new one over at once.
 
     \b
       TOKEN=$(roost token create ci --scope allocate --namespace shop --days 90)
@@ -96,13 +98,22 @@ def list_tokens(service: Service, store: StoreOption = None, output: Output = Fo
 
 @app.command()
 @flat
-def revoke(name: Name, service: Service, store: StoreOption = None) -> None:
-    """Revoke a token: from now on it opens nothing."""
+def revoke(
+    name: Name,
+    service: Service,
+    force: Annotated[bool, typer.Option("--force", help="Also the last one with scope admin.")] = False,
+    store: StoreOption = None,
+) -> None:
+    """Revoke a token: from now on it opens nothing.
+
+    The last one with scope admin is kept, unless you force it: nobody could make others, but on the store itself.
+    """
+    check_name("name", name)
     if store is not None:
-        _revoke(store, name)
+        _revoke(store, name, force)
     else:
         with service.open() as client:
-            client.revoke_token(name)
+            client.revoke_token(name, force=force)
     say(f"revoked {name}")
 
 
@@ -124,10 +135,29 @@ def _make(store: str, wanted: NewToken) -> TokenMade:
     from roost.api.tokens import KIND, TokenBook
     from roost.wiring import register
 
-    with _opened(store) as opened:
-        made, kept = TokenBook(opened.registry(KIND)).make(wanted, time.time(), BY)
-        register(opened, KIND, wanted.name, kept, BY)
+    try:
+        with _opened(store) as opened:
+            made, kept = TokenBook(opened.registry(KIND)).make(wanted, time.time(), BY)
+            register(opened, KIND, wanted.name, kept, BY)
+    except InUse as error:
+        return _hand_over(store, wanted, error)
     return made
+
+
+def _hand_over(store: str, wanted: NewToken, refused: InUse) -> TokenMade:
+    """Have the service that has a file open make the token."""
+    from roost.api.letters import leave
+    from roost.api.tokens import KIND, TokenBook
+
+    with _opened(store, read_only=True) as opened:
+        made, kept = TokenBook(opened.registry(KIND)).make(wanted, time.time(), BY)
+        taken = leave(store, wanted.name, kept)
+        there = opened.registry(KIND).get(wanted.name)
+    if there == kept:
+        return made
+    if taken:
+        raise InvalidInput("name", "the service did not take it", "its log says why")
+    raise refused
 
 
 def _list(store: str) -> list[TokenView]:
@@ -137,12 +167,15 @@ def _list(store: str) -> list[TokenView]:
         return TokenBook(opened.registry(KIND)).views()
 
 
-def _revoke(store: str, name: str) -> None:
-    from roost.api.tokens import KIND
+def _revoke(store: str, name: str, force: bool) -> None:
+    from roost.api.tokens import CLOSED, KIND, LAST_ADMIN, TokenBook
     from roost.wiring import register
 
     with _opened(store) as opened:
-        known = opened.registry(KIND)
-        if name not in known:
-            raise UnknownName("name", "token", name, known)
+        book = TokenBook(opened.registry(KIND))
+        if name not in book.tokens:
+            raise UnknownName("name", "token", name, book.tokens)
+        if not force and book.is_last_admin(name, time.time()):
+            raise InvalidInput("name", f"{name} {LAST_ADMIN}")
+        register(opened, *CLOSED, "closed", BY)
         register(opened, KIND, name, None, BY)

@@ -13,7 +13,9 @@ from urllib.parse import quote
 
 from roost.model.errors import InvalidInput
 from roost.model.request import UNCONSTRAINED, Constraints
+from roost.model.tokens import check_name
 from roost.wire import (
+    LONGEST_KEY,
     Activation,
     Active,
     Asked,
@@ -88,7 +90,6 @@ from roost.wire import (
 
 T_co = TypeVar("T_co", covariant=True)
 PAGE = 100
-LONGEST_KEY = 150
 COMPILING = 300.0  # seconds: a policy that is new to a service is compiled first
 LOOKING_BACK = 120.0  # seconds: the zone is rebuilt as it was
 
@@ -595,9 +596,11 @@ def create_token(name: str, scopes: Iterable[Scope], *, namespace: str = "", day
     return Call(method="POST", path="/v1/tokens", answer=TokenMade, body=body, repeatable=False)
 
 
-def revoke_token(name: str, *, key: str = "") -> Call[None]:
-    """Revoke a token."""
-    return _write("DELETE", f"/v1/tokens/{_part('token', name)}", NoneType, key=key)
+def revoke_token(name: str, *, force: bool = False, key: str = "") -> Call[None]:
+    """Revoke a token; with `force`, also the last one with scope admin."""
+    check_name("token", name)
+    call = _write("DELETE", f"/v1/tokens/{_part('token', name)}", NoneType, key=key)
+    return replace(call, query=_query({"force": force or None}))
 
 
 def health() -> Call[Health]:

@@ -5,6 +5,7 @@
     │   ├── UnknownName     a name that is not in the zone or the policy, with the nearest names that are
     │   ├── Taken           a name that somebody else has
     │   ├── NoZone          a store that holds no zone yet
+    │   ├── InUse           a store that another process writes
     │   └── Outdated        somebody changed it since the caller looked
     ├── StoreUnavailable    the store cannot be reached or used just now; what was asked may or may not have been done
     └── InvariantBroken     a bug in Roost: the state contradicts itself
@@ -70,6 +71,12 @@ class NoZone(InvalidInput):
 
     def __init__(self, problem: str) -> None:
         super().__init__("store", problem, "make one with `roost store create`")
+
+
+class InUse(InvalidInput):
+    """Another process writes the store."""
+
+    code = "roost.in_use"
 
 
 class Outdated(InvalidInput):

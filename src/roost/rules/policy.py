@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import sys
 from collections.abc import Iterator
@@ -70,9 +71,7 @@ class Policy:
     @classmethod
     def named(cls, name: str) -> Policy:
         """A policy that comes with Roost."""
-        if name not in shipped_policies():
-            raise UnknownName("policy", "shipped policy", name, shipped_policies())
-        return cls.load(SHIPPED / f"{name}.yaml")
+        return cls.load(_shipped(name))
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
@@ -87,6 +86,54 @@ class Policy:
         `only_shipped`: it may name no rules of the user's own, which are code: for texts from others.
         """
         return _build(YamlFile(path, text), text.encode(), only_shipped)
+
+
+@dataclass(frozen=True)
+class PolicySource:
+    """A policy as it was read once, for processes that are to decide by the same, whatever has become of its file.
+
+    Rules are code, which each process loads for itself: that it is the same is checked.
+    """
+
+    text: str
+    path: Path
+    code: str  # a hash of the files of its rules
+
+    @classmethod
+    def find(cls, name_or_file: str) -> PolicySource:
+        """A policy, by name or file; a mistake is refused."""
+        path = file_of(name_or_file)
+        read = Policy.load(path)  # says what is wrong, if anything is
+        return cls(path.read_bytes().decode(), path.absolute(), _code_of(read))
+
+    def policy(self) -> Policy:
+        """The policy; refused if its rules are no longer what they were."""
+        found = Policy.parse(self.text, self.path)
+        if _code_of(found) != self.code:
+            raise InvalidInput(
+                str(self.path), "its rules are not what they were when the service started", "restart the service"
+            )
+        return found
+
+
+def _code_of(policy: Policy) -> str:
+    rules = policy.rules
+    lists = (rules.cluster_validators, rules.cluster_preferences, rules.validators, rules.preferences)
+    bound = [each for some in (*lists, rules.tenant_rules) for each in some]
+    files = sorted({inspect.getsourcefile(each.rule.function) or "" for each in bound})
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
+
+
+def file_of(name_or_file: str) -> Path:
+    """Where a policy is: in a .yaml file, or, by its name, among those that come with Roost."""
+    is_file = name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file
+    return Path(name_or_file) if is_file else _shipped(name_or_file)
+
+
+def _shipped(name: str) -> Path:
+    if name not in shipped_policies():
+        raise UnknownName("policy", "shipped policy", name, shipped_policies())
+    return SHIPPED / f"{name}.yaml"
 
 
 def shipped_policies() -> list[str]:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreUnavailable
+from roost.model.errors import InUse, InvalidInput, InvariantBroken, NoZone, StoreUnavailable
 from roost.model.inventory import Catalogue
 from roost.store.checkpointer import TOO_LONG, Checkpointer
 from roost.store.codec import Codec, encode, feed_row
@@ -323,7 +323,7 @@ def _lock(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise InvalidInput(
+        raise InUse(
             "store", f"another process has {path} open", "stop it, or use PostgreSQL for several processes"
         ) from None
     return descriptor

@@ -22,6 +22,7 @@ from roost.engine.explain import Explanation, Remedies
 from roost.model.request import VM
 from roost.store.contract import Decided
 from roost.wire import (
+    LONGEST_KEY,
     CandidateView,
     Done,
     EvictedVM,
@@ -45,7 +46,7 @@ Key = Annotated[
     str | None,
     HeaderParameter(
         name="Idempotency-Key",
-        max_length=150,
+        max_length=LONGEST_KEY,
         pattern=r"^[\x21-\x2e\x30-\x7e]*$",  # no slash: a decision is looked up by its key, in a path
         description="Chosen by you, without slashes: the same key is never done twice, but answered as the first time.",
     ),
@@ -59,7 +60,7 @@ IfMatch = Annotated[
         description="The generation that it must have still.",
     ),
 ]
-Cursor = Annotated[str, QueryParameter(name="cursor", max_length=400, description="`next` of the page before.")]
+Cursor = Annotated[str, QueryParameter(name="cursor", max_length=1_000, description="`next` of the page before.")]
 Limit = Annotated[int, QueryParameter(name="limit", ge=1, le=100_000, description="Items of a page.")]
 
 COMMON = (
@@ -242,8 +243,6 @@ def concluded(asking: Asking, ticket: Ticket, explained: Explanation | None = No
     refused = of_answer(answer, explanation_view(explained, asking) if explained else None)
     if answer.status == "declined":
         refused.decision = asking.decision
-    elif asking.principal.namespace and refused.code == "roost.not_found":
-        refused.detail = f"there is no such {refused.field}"  # the names next to it may be those of others
     raise refused
 
 

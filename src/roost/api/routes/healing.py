@@ -19,6 +19,7 @@ from roost.agent.operation import HealVMs, Status
 from roost.api.backwards import place_of
 from roost.api.gate import Asking
 from roost.api.healings import page_of, summary_of
+from roost.api.hush import is_for
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, Cursor, Limit, asking_of, may, own, page_size
 from roost.api.service import Service
@@ -69,7 +70,7 @@ def _unhealed(asking: Asking, vm: RunningVM) -> UnhealedVM:
         priority=vm.vm.priority,
         machine=service.agent.allocator.zone.machine_names[vm.machine],
         since=None if lasted is None else time.time() - lasted,
-        why=known.why,
+        why=known.why if is_for(asking, known.why) else "it found no machine yet",
         decision="" if asking.principal.namespace else known.key,
     )
 

@@ -24,7 +24,8 @@ from roost.api.routes.common import (
     was_decided,
 )
 from roost.api.service import new_key
-from roost.api.tokens import KIND
+from roost.api.tokens import CLOSED, KIND, LAST_ADMIN
+from roost.model.tokens import check_name
 from roost.store.snapshot import encode_snapshot
 from roost.wire import Changes, Health, NewToken, TokenMade, Tokens
 
@@ -58,9 +59,7 @@ async def stream_changes(
     if start is None:
         start = service.agent.replica.revision
     await service.changes.page(start, 1, asking.principal)  # what is too old is refused before anything is sent
-    if service.changes.streams >= service.settings.limits.streams:
-        raise Refused("roost.overloaded", f"{service.changes.streams} streams are open")
-    service.changes.streams += 1
+    asking.ended = service.changes.take(asking.principal)
     return Stream(service.changes.stream(start, asking.principal), headers={"cache-control": "no-store"})
 
 
@@ -98,15 +97,28 @@ async def create_token(data: JSONBody[NewToken], scope: Scope) -> TokenMade:
 
 @delete("/v1/tokens/{name:str}", status_code=204, **may("admin", *WRITING, "roost.not_found"))
 async def revoke_token(
-    name: Annotated[str, Parameter(max_length=200, description="As it was made.")], scope: Scope, key: Key = None
+    name: Annotated[str, Parameter(max_length=200, description="As it was made.")],
+    scope: Scope,
+    key: Key = None,
+    force: Annotated[bool, Parameter(description="Also the last one with scope admin.")] = False,
 ) -> None:
-    """Revoke a token. Other workers refuse it as soon as the feed has told them, mostly within a second."""
+    """Revoke a token. Other workers refuse it as soon as the feed has told them, mostly within a second.
+
+    The last one that can make others is kept, unless `force` is given. Without any, nobody is let in: make one on the
+    store (`roost token create --store`).
+    """
     asking = asking_of(scope)
-    service = asking.service
+    service, by = asking.service, asking.principal.name
     service.check_open()
-    if name not in service.tokens.tokens and not (key and await was_decided(asking, key)):
-        raise Refused("roost.not_found", f"there is no token {name}", field="token")
-    concluded(asking, await service.enter(KIND, name, None, key or new_key(), asking.principal.name))
+    check_name("token", name)
+    async with service.revoking:
+        if name not in service.tokens.tokens and not (key and await was_decided(asking, key)):
+            raise Refused("roost.not_found", f"there is no token {name}", field="token")
+        if not force and service.tokens.is_last_admin(name, time.time()):
+            raise Refused("roost.conflict", f"{name} {LAST_ADMIN}", field="token")
+        if not service.tokens.closed:
+            concluded(asking, await service.enter(*CLOSED, "closed", new_key(), by))
+        concluded(asking, await service.enter(KIND, name, None, key or new_key(), by))
 
 
 # ---------------------------------------------------------------------------------------------------------- operations

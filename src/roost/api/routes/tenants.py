@@ -238,7 +238,7 @@ async def _result(
         return BatchResult(status=200 if dry_run else 201, placed=body)
     except (Refused, RoostError) as error:  # the mistake of one is not that of all
         why = error if isinstance(error, Refused) else of_error(error)
-        return BatchResult(status=why.status, problem=why.problem(asking.request_id))
+        return BatchResult(status=why.status, problem=why.problem(asking))
 
 
 # ------------------------------------------------------------------------------------------------------------ looking
