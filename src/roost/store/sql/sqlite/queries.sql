@@ -14,6 +14,10 @@ SELECT last, trimmed FROM zone
 -- The feed has grown.
 UPDATE zone SET last = ?
 
+-- name: try_writing
+-- Write what is there already.
+UPDATE zone SET last = last
+
 -- name: set_trimmed
 -- The feed begins later.
 UPDATE zone SET trimmed = ?
@@ -163,8 +167,12 @@ DELETE FROM feed WHERE last IN (SELECT last FROM feed WHERE last <= ? LIMIT ?)
 DELETE FROM rounds WHERE (agent, number) IN (SELECT agent, number FROM rounds WHERE revision < ? LIMIT ?)
 
 -- name: trim_some_decisions
--- Forget some of the decisions made before a time.
-DELETE FROM decisions WHERE key IN (SELECT key FROM decisions WHERE decided < ? LIMIT ?)
+-- Forget some of the decisions that were committed up to a time of the store's clock.
+DELETE FROM decisions WHERE key IN (SELECT key FROM decisions WHERE written <= ? LIMIT ?)
+
+-- name: last_written
+-- The time of the store's clock when it was last heard.
+SELECT max(written) FROM decisions
 
 -- name: trim_point
 -- The last transaction that lies wholly within what may be forgotten.
@@ -201,9 +209,10 @@ FROM ranked GROUP BY policy ORDER BY policy
 
 -- name: decide
 -- What came of a key; what was declined before may be decided anew.
-INSERT INTO decisions (key, outcome, decided, request, record, placed) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO decisions (key, outcome, decided, request, record, placed, written) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET
-    outcome = excluded.outcome, decided = excluded.decided, record = excluded.record, placed = excluded.placed
+    outcome = excluded.outcome, decided = excluded.decided, record = excluded.record, placed = excluded.placed,
+    written = excluded.written
 WHERE decisions.outcome = 'declined'
 
 -- name: add_round
