@@ -152,3 +152,4 @@ def test_trying_to_write_changes_nothing(file: Path, revision: int) -> None:
         store.try_writing()
         assert store.load().revision == before.revision == revision
         assert store.changes(revision).rows == ()
+        assert store.round("", -1) is None

@@ -25,7 +25,7 @@ from roost.api.app import make_gate
 from roost.api.protocol import Protocol
 from roost.api.service import Service
 from roost.api.tokens import KIND
-from roost.model.errors import InvalidInput, RoostError, StoreUnavailable
+from roost.model.errors import InvalidInput, RoostError, StoreBroken, StoreUnavailable
 from roost.settings import Settings, load
 from roost.wiring import ensure_store, open_store
 
@@ -111,6 +111,8 @@ def address_to_bind(settings: Settings) -> tuple[str, bool]:
         store = open_store(settings.store.url, read_only=True)
         tokens = store.registry(KIND)
         store.close()
+    except StoreBroken:
+        raise
     except StoreUnavailable as error:
         log.warning("the store is away; serving 503 until it is back", detail=str(error))
         return host, False

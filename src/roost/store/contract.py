@@ -421,7 +421,7 @@ class Store(Protocol):
         """Sleep until there may be changes after a revision, or the time is up. Only a hint."""
 
     def try_writing(self) -> None:
-        """Raise what keeps the store from being written, if anything does. Nothing is changed."""
+        """Raise what keeps the store from being written, if anything does. Nothing changes that anybody could see."""
 
     def trim(self, keep: int, decisions_seconds: float = math.inf) -> int:
         """Forget all but the last `keep` revisions, and decisions that were committed longer ago than so many seconds.

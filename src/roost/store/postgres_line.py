@@ -31,6 +31,7 @@ RACES = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFa
 # What says something of the work, and nothing of the connection.
 OF_THE_WORK = (*RACES, psycopg.IntegrityError, psycopg.DataError, errors.LockNotAvailable)
 # The server has closed the connection: it was idle for too long, it was told to, or another server has taken over.
+CUTS = 2  # connections that may be closed under one piece of work, before the store is said to be away
 CUT = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
 
 
@@ -80,21 +81,21 @@ class Line:
     def use(self, work: Callable[[Connection], T], seconds: float | None = None) -> T:
         """What comes of some work on the connection.
 
-        It is done once more, on a fresh connection, if this one turns out to be cut: so it has to be such that it may
-        be repeated, even if it was done before. `seconds`: of silence, instead of the usual.
+        It is done again, on a fresh connection, if this one turns out to be cut: so it has to be such that it may be
+        repeated, even if it was done before. `seconds`: of silence, instead of the usual.
         """
         seconds = self._seconds if seconds is None else seconds
         if not self._lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
             raise StoreUnavailable("PostgreSQL cannot be used: others wait for an answer already")
         try:
-            if self._connection is not None and not self._connection.closed:
+            for _ in range(CUTS):
+                connection = self._connected()
                 try:
-                    return self._do(work, self._connection, seconds)
+                    return self._do(work, connection, seconds)
                 except CUT as error:
                     if isinstance(error, (Silent, *OF_THE_WORK)):
                         raise
-            self._connection = self._connect()
-            return self._do(work, self._connection, seconds)
+            return self._do(work, self._connected(), seconds)
         except psycopg.Error as error:  # whatever it is: gone, read-only after a failover, without rights
             if isinstance(error, OF_THE_WORK):
                 raise
@@ -102,12 +103,14 @@ class Line:
         finally:
             self._lock.release()
 
-    def _connect(self) -> Hearing:
-        if self._over.is_set():
-            raise Silent("the store is closed")
-        made = Hearing.connect(self._url, autocommit=True, prepare_threshold=0, **SESSION)  # type: ignore[arg-type]
-        made.over = self._over
-        return made
+    def _connected(self) -> Hearing:
+        if self._connection is None or self._connection.closed:
+            if self._over.is_set():
+                raise Silent("the store is closed")
+            made = Hearing.connect(self._url, autocommit=True, prepare_threshold=0, **SESSION)  # type: ignore[arg-type]
+            made.over = self._over
+            self._connection = made
+        return self._connection
 
     @staticmethod
     def _do(work: Callable[[Connection], T], connection: Hearing, seconds: float) -> T:

@@ -29,6 +29,7 @@ from roost.store.tables import SLICE, Tables, slices
 DIALECT = "sqlite"
 SQL = queries(DIALECT)
 BUSY_SECONDS = 10.0  # to wait for another connection, such as a reader's
+ROOM = 262_144  # bytes that a file is to have room for before it is said to be writable again
 FAILURES = (sqlite3.Error, msgspec.DecodeError)  # of the file, and of what is written in it
 
 
@@ -283,8 +284,9 @@ class SqliteStore(Tables):
 
     def try_writing(self) -> None:
         """Raise what keeps the file from being written, if anything does."""
-        with self._transaction():
-            self._writer.execute(SQL["try_writing"])
+        for statement, values in (("try_writing", (ROOM,)), ("tried_writing", ())):
+            with self._transaction():
+                self._writer.execute(SQL[statement], values)
 
     def trim(self, keep: int, decisions_seconds: float = math.inf) -> int:
         """Forget all but the last `keep` revisions, and decisions that were committed so long ago."""

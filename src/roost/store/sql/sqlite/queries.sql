@@ -14,10 +14,6 @@ SELECT last, trimmed FROM zone
 -- The feed has grown.
 UPDATE zone SET last = ?
 
--- name: try_writing
--- Write what is there already.
-UPDATE zone SET last = last
-
 -- name: set_trimmed
 -- The feed begins later.
 UPDATE zone SET trimmed = ?
@@ -218,6 +214,14 @@ WHERE decisions.outcome = 'declined'
 -- name: add_round
 -- What an agent saw.
 INSERT OR REPLACE INTO rounds (agent, number, revision, seen) VALUES (?, ?, ?, ?)
+
+-- name: try_writing
+-- What nobody saw, of some size: whether there is room for more than a page.
+INSERT OR REPLACE INTO rounds (agent, number, revision, seen) VALUES ('', -1, -1, zeroblob(?))
+
+-- name: tried_writing
+-- Nobody needs it.
+DELETE FROM rounds WHERE agent = '' AND number = -1
 
 -- name: round
 -- What an agent saw.
