@@ -5,27 +5,26 @@ from __future__ import annotations
 import gc
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from roost.agent.agent import Agent, AgentSettings, Loaded
 from roost.agent.courier import Courier, DiskCourier, InlineCourier, ThreadCourier
 from roost.agent.operation import SetEntry
-from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit
-from roost.model.errors import InvalidInput, NoZone, RoostError
+from roost.model.errors import InvalidInput, NoZone, RoostError, Taken
 from roost.model.inventory import catalogue_of, machine_specs
-from roost.model.request import VM
 from roost.model.zone import Zone
 from roost.rules.policy import Policy, file_of
 from roost.settings import POSTGRES
-from roost.store.contract import AddMachines, Record, Register, Rejected, Store
-from roost.store.ledger import STARTING, MachineRow
+from roost.store.contract import AddMachines, Record, Register, Store
+from roost.store.ledger import STARTING
 from roost.store.memory import MemoryStore
+from roost.store.plainly import NoMachines, insist
 from roost.store.sqlite import SqliteStore
 
 SYNTHETIC = "synthetic:"
@@ -48,49 +47,59 @@ def find_zone(file_or_size: str, seed: int = 1) -> Zone:
 
 
 def ensure_store(url: str, zone: str) -> None:
-    """Make a store with a zone, unless there is one."""
-    if not url.startswith(POSTGRES) and Path(url).exists():
-        return
+    """Make a store with a zone, unless there is one. What an earlier version left half-made is refused."""
     try:
-        open_store(url).close()
+        with closing(open_store(url)) as store:
+            _check_whole(store, zone)
     except NoZone:
-        open_store(url, create=find_zone(zone)).close()
+        with suppress(Taken):  # somebody else was making it
+            open_store(url, create=find_zone(zone)).close()
 
 
 def open_store(url: str, *, read_only: bool = False, create: Zone | None = None) -> Store:
-    """The store at an address: `postgresql://…`, `memory:`, or the path of an SQLite file. `create`: a new one."""
+    """The store at an address: `postgresql://…`, `memory:`, or the path of an SQLite file.
+
+    `create`: a new one, with all machines of a zone, or nothing at all.
+    """
     catalogue = catalogue_of(create) if create is not None else None
-    store: Store
+    stock = _additions(create) if create is not None else ()
     if url.startswith(POSTGRES):
         try:
             from roost.store.postgres import PostgresStore
         except ImportError:
             raise InvalidInput("store", "PostgreSQL needs psycopg", "pip install 'roost[postgres]'") from None
-        store = PostgresStore(url, create=catalogue)
-    elif url == "memory:":
+        return PostgresStore(url, create=catalogue, stock=stock)
+    if url == "memory:":
         if catalogue is None:
             raise InvalidInput("store", "a store in memory begins empty", "give it a zone")
         store = MemoryStore(catalogue)
-    elif "://" in url:
+        for proposal in stock:
+            insist(store.commit([proposal], NoMachines()))
+        return store
+    if "://" in url:
         raise InvalidInput("store", f"is {url!r}", "use postgresql://…, or the path of a file")
-    else:
-        store = SqliteStore(Path(url), create=catalogue, read_only=read_only)
-    if create is not None:
-        try:
-            _stock(store, create)
-        except BaseException:
-            store.close()
-            raise
-    return store
+    return SqliteStore(Path(url), create=catalogue, stock=stock, read_only=read_only)
 
 
-def _stock(store: Store, zone: Zone) -> None:
-    """Add all machines of a zone to a store that has none."""
-    recheck = Recheck(zone, Policy.default().rules)
-    for proposal in _additions(zone):
-        (outcome,) = store.commit([proposal], recheck)
-        if isinstance(outcome, Rejected):
-            raise outcome.error
+def _check_whole(store: Store, zone: str) -> None:
+    """Refuse a store that has only the first machines of its zone, and nothing else was ever done to it.
+
+    A version that added them in transactions of their own was ended halfway.
+    """
+    store.changes(0, 1, patient=True)  # which gives all that was committed its revision
+    (chunks, _), name = store.head(), store.catalogue.name
+    if chunks and store.decided(_stocking(name, (chunks - 1) * CHUNK)) is None:
+        return  # something else has happened since
+    wanted = find_zone(zone)
+    if wanted.name == name and len(wanted.machines) > chunks * CHUNK:
+        problem = f"it holds {chunks * CHUNK:,} of the {len(wanted.machines):,} machines of zone {name}"
+        remedy = "making it was cut short and nothing has been placed: begin with an empty file or database"
+        raise InvalidInput("store", problem, remedy)
+
+
+def _stocking(zone: str, start: int) -> str:
+    """The key under which machines of a zone, from the one at `start`, are added to a new store."""
+    return f"zone {zone} machines {start}"
 
 
 def _additions(zone: Zone) -> Iterator[AddMachines]:
@@ -102,7 +111,7 @@ def _additions(zone: Zone) -> Iterator[AddMachines]:
             if odd := {name: column[m] for name, column in columns.items() if column[m] != STARTING[name]}:
                 conditions[specs[m].name] = odd
         chunk = tuple(specs[start : start + CHUNK])
-        key = f"zone {zone.name} machines {start}"
+        key = _stocking(zone.name, start)
         yield AddMachines(key=key, request=b"{}", record=Record(), machines=chunk, conditions=conditions)
 
 
@@ -111,41 +120,7 @@ def register(store: Store, kind: str, name: str, value: str | None, by: str) -> 
     request = msgspec.json.encode(SetEntry(kind, name, value))
     record = Record(at=time.time(), by=by)
     proposal = Register(key=uuid.uuid4().hex, request=request, record=record, kind=kind, name=name, value=value)
-    (outcome,) = store.commit([proposal], _NoMachines())
-    if isinstance(outcome, Rejected):
-        raise outcome.error
-
-
-class _NoMachines:
-    """What a commit is re-checked by that touches no machine."""
-
-    def bench(self, rows: Sequence[MachineRow]) -> _NoMachines:
-        assert not rows
-        return self
-
-    def place(self, machine: str, vm: VM, tenant: str) -> str | None:
-        raise NotImplementedError
-
-    def replace(self, machine: str, vm: VM, tenant: str) -> str | None:
-        raise NotImplementedError
-
-    def remove(self, machine: str, vm: VM, tenant: str) -> None:
-        raise NotImplementedError
-
-    def keep(self, machines: Iterable[str]) -> Any:
-        raise NotImplementedError
-
-    def put_back(self, kept: Any) -> None:
-        raise NotImplementedError
-
-    def set_condition(self, machine: str, field: str, value: int) -> None:
-        raise NotImplementedError
-
-    def standing(self) -> _NoMachines:
-        return self
-
-    def written(self, rows: Iterable[MachineRow]) -> None:
-        """Nothing was."""
+    insist(store.commit([proposal], NoMachines()))
 
 
 def settle_memory() -> None:

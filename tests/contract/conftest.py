@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -65,6 +67,18 @@ class Home:
     def another(self) -> Store:
         """A store on the same zone, for another agent. Only PostgreSQL has several at once."""
         return self._open() if self.kind == "postgres" else self.store
+
+    def let_pass(self, seconds: float) -> None:
+        """Make all that was decided older, as far as the store's own clock tells."""
+        if isinstance(self.store, MemoryStore):
+            self.store._written = {key: at - seconds for key, at in self.store._written.items()}
+        elif isinstance(self.store, SqliteStore):
+            with closing(sqlite3.connect(self.store.path)) as file, file:
+                file.execute("UPDATE decisions SET written = written - ?", (seconds,))
+        else:
+            assert isinstance(self.store, PostgresStore)
+            with psycopg.connect(self.store.url, autocommit=True) as database:
+                database.execute("UPDATE decisions SET written = written - %s", (seconds,))
 
     def _open(self) -> Store:
         assert self._again is not None, "nothing of a store in memory survives it"

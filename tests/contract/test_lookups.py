@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -11,10 +12,11 @@ from typing import TypeVar
 import psycopg
 import pytest
 
-from roost.model.errors import InvalidInput, StoreUnavailable
+from roost.model.errors import InvalidInput
 from roost.store.contract import PolicyResult, Proposal, Recheck, Record, Store
 from roost.store.ledger import VMRow
-from tests.contract.conftest import Home, Homes, in_postgres
+from roost.store.sqlite import SqliteStore
+from tests.contract.conftest import Home, Homes, in_postgres, in_sqlite
 from tests.contract.tiny import (
     MACHINES,
     PAIRS,
@@ -257,17 +259,56 @@ def test_a_list_that_takes_long_holds_nobody_up(homes: Homes, store: Store, rech
     thread.join()
 
 
+def answers_meanwhile(store: Store, thread: threading.Thread) -> None:
+    """Single things are looked up though somebody reads much."""
+    assert store.tenant("t") is None
+    assert store.machine("m1")
+    assert store.head() == (1, 0)
+    assert store.vms() == []
+    assert thread.is_alive()
+
+
 @in_postgres
-def test_looking_up_works_again_after_a_connection_broke(homes: Homes, store: Store) -> None:
-    assert store.tenants() == []
-    with psycopg.connect(homes.database, autocommit=True) as connection:
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE application_name = 'roost' AND datname = current_database()"
-        )
-    with pytest.raises(StoreUnavailable, match="PostgreSQL cannot be used"):
-        store.tenants()
-    assert store.tenants() == []
+def test_who_looks_up_one_thing_does_not_wait_for_who_reads_much(homes: Homes, store: Store) -> None:
+    store.changes(0, patient=True)
+    with psycopg.connect(homes.database) as other:
+        other.execute("LOCK TABLE decisions IN ACCESS EXCLUSIVE MODE")
+        thread = threading.Thread(target=lambda: store.policy_results(0.0))
+        thread.start()
+        waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        with psycopg.connect(homes.database, autocommit=True) as watch:
+            while watch.execute(waiting).fetchone() is None:
+                assert thread.is_alive()
+        answers_meanwhile(store, thread)
+        other.rollback()
+    thread.join()
+
+
+@in_sqlite
+def test_who_looks_up_one_thing_in_a_file_does_not_wait_for_who_reads_much(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(store, SqliteStore)
+    begun, go_on = threading.Event(), threading.Event()
+    connect = store._connect
+
+    def slowly() -> int:
+        begun.set()
+        go_on.wait(10)
+        return 0
+
+    def connected(read_only: bool) -> sqlite3.Connection:
+        made = connect(read_only)
+        made.set_progress_handler(slowly, 1)
+        return made
+
+    monkeypatch.setattr(store, "_connect", connected)
+    thread = threading.Thread(target=lambda: store.policy_results(0.0))
+    thread.start()
+    assert begun.wait(10)
+    answers_meanwhile(store, thread)
+    go_on.set()
+    thread.join()
 
 
 @in_postgres

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import psycopg
@@ -37,6 +38,8 @@ from roost.store.contract import (
     Store,
 )
 from roost.store.ledger import Ledger, TenantRow, VMRow, replayed
+from roost.store.postgres import PostgresStore
+from roost.store.postgres_line import Connection
 from roost.store.sqlite import SqliteStore
 from tests.contract.conftest import Home, Homes, in_postgres, in_sqlite, that_last
 from tests.contract.tiny import (
@@ -71,6 +74,7 @@ from tests.contract.tiny import (
     unchanged,
 )
 
+DAY = 86_400.0
 LOWER = [0] * 6  # what the three lower bands use of two resources, if nothing
 
 
@@ -824,11 +828,15 @@ def test_decisions_are_told_latest_first(store: Store, recheck: Recheck) -> None
     assert store.decided("nothing") is None
 
 
-def test_old_decisions_are_forgotten_and_their_keys_with_them(store: Store, recheck: Recheck) -> None:
+def test_old_decisions_are_forgotten_and_their_keys_with_them(home: Home, store: Store, recheck: Recheck) -> None:
     for i in range(4):
+        if i == 2:
+            home.let_pass(30 * DAY)
         store.commit([place(f"k{i}", f"t{i}", {f"v{i}": "m1"}, record=Record(at=100.0 + i))], recheck)
     ledger = head(store)
-    store.trim(1_000, decisions_before=102.0)
+    store.trim(1_000)
+    assert store.decided("k1") is not None
+    store.trim(1_000, decisions_seconds=29 * DAY)
     assert [decided.key for decided in store.decisions()] == ["k3", "k2"]
     assert store.decided("k1") is None
     assert names(store.commit([place("k2", "t2", {"v2": "m1"}), place("k1", "t1", {"v1": "m1"})], recheck)) == [
@@ -836,6 +844,36 @@ def test_old_decisions_are_forgotten_and_their_keys_with_them(store: Store, rech
         "name",
     ]
     same(ledger, head(store))
+
+
+@pytest.mark.parametrize("days", [-40, 40])
+def test_how_old_a_decision_is_does_not_depend_on_the_clock_of_who_made_it(
+    store: Store, recheck: Recheck, days: float
+) -> None:
+    store.commit([place("k", "t", {"a": "m1"}, record=Record(at=time.time() + days * DAY))], recheck)
+    store.trim(1_000, decisions_seconds=30 * DAY)
+    assert names(store.commit([place("k", "t", {"a": "m1"})], recheck)) == ["replayed"]
+    store.trim(1_000, decisions_seconds=0.0)
+    assert store.decided("k") is None
+
+
+@pytest.mark.parametrize("days", [-40, 40])
+def test_a_clock_that_jumps_makes_no_key_old(
+    home: Home, store: Store, recheck: Recheck, monkeypatch: pytest.MonkeyPatch, days: float
+) -> None:
+    """The host's, whether the store stays open or is opened anew. PostgreSQL goes by that of its server."""
+    real = time.time
+    store.commit([place("k1", "t1", {"a": "m1"})], recheck)
+    monkeypatch.setattr(time, "time", lambda: real() + days * DAY)
+    store.commit([place("k2", "t2", {"b": "m1"})], recheck)
+    store.trim(1_000, decisions_seconds=30 * DAY)
+    if home.kind != "memory":
+        store = home.reopen()
+        store.commit([place("k3", "t3", {"c": "m1"})], recheck)
+        store.trim(1_000, decisions_seconds=30 * DAY)
+    monkeypatch.undo()
+    assert store.decided("k1")
+    assert store.decided("k2")
 
 
 # -------------------------------------------------------------------------------------------------------------- rounds
@@ -1209,21 +1247,67 @@ def test_a_transaction_that_breaks_down_leaves_nothing_behind(store: Store, rech
     assert names(store.commit(group, recheck)) == ["committed"] * 4
 
 
+def cut(database: str) -> None:
+    """Close every connection of a store, as the server does when they were idle for too long, or another takes over."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'roost' AND datname = current_database()"
+        )
+
+
+USES: dict[str, Callable[[Store], object]] = {
+    "head": lambda store: store.head(),
+    "load": lambda store: store.load(),
+    "changes": lambda store: store.changes(0),
+    "wait": lambda store: store.wait(0, 0.01),
+    "trim": lambda store: store.trim(1_000),
+    "tenant": lambda store: store.tenant("t"),
+    "tenants": lambda store: store.tenants(),
+    "policy_results": lambda store: store.policy_results(0.0),
+    "try_writing": lambda store: store.try_writing(),
+    "repair": lambda store: store.repair(lambda _: Mending()),
+}
+
+
 @in_postgres
-def test_a_connection_that_breaks_is_made_anew(homes: Homes, store: Store, recheck: Recheck) -> None:
-    """In the midst of a commit: nothing was done, and the same key may be tried again at once."""
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_a_connection_that_was_cut_is_made_anew_and_nobody_notices(
+    homes: Homes, store: Store, use: Callable[[Store], object]
+) -> None:
+    use(store)
+    cut(homes.database)
+    use(store)
 
-    def cut() -> None:
-        with psycopg.connect(homes.database, autocommit=True) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE state = 'idle in transaction' AND datname = current_database()"
-            )
 
-    proposal = place("k", "t", {"a": "m1"})
-    with unchanged(store), pytest.raises(StoreUnavailable, match="PostgreSQL cannot be used"):
-        store.commit([proposal], Meanwhile(recheck, cut))
-    assert names(store.commit([proposal], recheck)) == ["committed"]
+@in_postgres
+def test_a_commit_whose_connection_was_cut_is_done_on_another_one(homes: Homes, store: Store, recheck: Recheck) -> None:
+    store.commit([place("k1", "t", {"a": "m1"})], recheck)
+    cut(homes.database)
+    assert names(store.commit([place("k2", "u", {"b": "m1"})], recheck)) == ["committed"]
+    in_the_midst = Meanwhile(recheck, lambda: cut(homes.database))
+    assert names(store.commit([place("k3", "v", {"c": "m1"})], in_the_midst)) == ["committed"]
+    assert head(store).vms.keys() == {"a", "b", "c"}
+
+
+@in_postgres
+def test_a_commit_of_which_nobody_heard_is_not_done_twice(
+    homes: Homes, store: Store, recheck: Recheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is cut when it is committed, and before it is known to be."""
+    settle = PostgresStore._settle
+    answers = [lambda: cut(homes.database), lambda: None]
+
+    def then_cut(self: PostgresStore, connection: Connection, *arguments: Any, **named: Any) -> list[Outcome]:
+        outcomes = settle(self, connection, *arguments, **named)
+        answers.pop(0)()
+        connection.execute("SELECT 1")
+        return outcomes
+
+    monkeypatch.setattr(PostgresStore, "_settle", then_cut)
+    assert names(store.commit([place("k", "t", {"a": "m1"})], recheck)) == ["replayed"]
+    assert answers == []
+    assert [entry.key for _, entry in store.changes(1).after(1)] == ["k"]
 
 
 @in_sqlite

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 LOOK_BACK = 100_000  # revisions that a service which starts reads, to know what came before
 ROWS = 16  # transactions of the feed that are read at once
 IDLE_SECONDS = 600.0  # between looks whether it was turned on meanwhile
-FRESH = 0.9  # of the time between two: what was told later than this is not told again
 BY = "foresight"  # who asks, as the trail tells it
 
 
@@ -36,6 +35,7 @@ class Outlook:
         self._rates = ArrivalRates()
         self._read: int | None = None  # the last revision of the feed that is in the rates
         self._arrived = False  # something did, since it was last told
+        self._heard: str | None = None  # what had been told when it was last looked at
 
     async def look(self) -> None:
         """Wait for the next time, then tell what is to be expected, unless nothing came or somebody else has."""
@@ -46,10 +46,11 @@ class Outlook:
             return
         with contextlib.suppress(RoostError, Refused):  # the next time will do
             await self._follow()
-            known = known_to(service)
-            stale = known is None or known.at <= time.time() - FRESH * seconds
-            if stale and (self._arrived or known is None):
-                await self._tell(known)
+            # Whether somebody else has told it since is seen from what is told; clocks differ, and may be set.
+            told = service.agent.replica.registry.get((KIND, NAME))
+            stale, self._heard = told == self._heard, told
+            if stale and (self._arrived or told is None):
+                await self._tell(decode(told))
 
     async def _follow(self) -> None:
         """Read on in the feed, a little at a time: others read the store, too."""
@@ -80,9 +81,11 @@ class Outlook:
             found = await asyncio.to_thread(foresee, allocator.zone, rows, rates, at)
         else:
             return
-        entry = SetEntry(KIND, NAME, encode(found), new=before is None, instead_of=before)  # who else tells is right
+        text = encode(found)
+        entry = SetEntry(KIND, NAME, text, new=before is None, instead_of=before)  # who else tells is right
         ticket = await service.submit(entry, new_key(), BY)
         self._arrived = ticket.answer is None or not ticket.answer.ok
+        self._heard = before if self._arrived else text
 
 
 def known_to(service: Service) -> Foresight | None:

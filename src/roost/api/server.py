@@ -27,7 +27,7 @@ from roost.api.problems import Refused
 from roost.api.protocol import Protocol
 from roost.api.service import Service
 from roost.api.tokens import CLOSED, KIND
-from roost.model.errors import InvalidInput, RoostError, StoreUnavailable
+from roost.model.errors import InvalidInput, RoostError, StoreBroken, StoreUnavailable
 from roost.rules.policy import PolicySource
 from roost.settings import Settings, load
 from roost.wiring import ensure_store, open_store
@@ -114,6 +114,8 @@ def address_to_bind(settings: Settings) -> tuple[str, bool]:
         store = open_store(settings.store.url, read_only=True)
         guarded = store.registry(KIND) or CLOSED[1] in store.registry(CLOSED[0])
         store.close()
+    except StoreBroken:
+        raise
     except StoreUnavailable as error:
         log.warning("the store is away; serving 503 until it is back", detail=str(error))
         return host, False

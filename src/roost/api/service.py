@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import os
 import random
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
@@ -50,7 +51,7 @@ from roost.engine.explain import Explanation, WhyNot
 from roost.engine.ruleset import PolicySplit
 from roost.engine.statistics import rule_filters
 from roost.engine.steps import CutShort, Steps
-from roost.model.errors import RoostError, StoreUnavailable
+from roost.model.errors import RoostError, StoreBroken, StoreUnavailable
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
@@ -68,6 +69,8 @@ RULES_EVERY = 30  # measurements, before those of the rules, which take longer
 CATCH_UP_SECONDS = 2.0  # to wait for the feed, before something is said to make no sense
 HEALER_SECONDS = 2.0  # that each further worker leaves to those before it, when machines go down
 PROBE_SECONDS = 0.5  # between attempts to reach a store that is away
+ANSWER_SECONDS = 3.0  # without an answer, after which a store is away
+READERS = 8  # threads that look things up in the store
 COMPILES_WAITING = 8  # policies that may wait to be compiled
 SLOW_WAITING = 8  # snapshots and explanations of past decisions that may wait for their turn
 SLOW_SECONDS = 120.0  # that these may take; clients wait as long
@@ -75,6 +78,8 @@ EXPLAIN_SECONDS = 2.0  # of computing that an explanation may take
 REFUSAL_SECONDS = 0.25  # the same for one that comes with a refusal
 EXPLAINED_SECONDS = 1.0  # how long the reasons of a refusal are good for another one of the same kind
 CAPACITY_SECONDS = 1.0  # how old counts may be
+DAY = 86_400.0
+MAY_BE = "may still be done: ask again with the same Idempotency-Key"
 
 log = structlog.get_logger()
 _lots = random.Random(os.urandom(16))
@@ -96,11 +101,13 @@ class Service:
         self.changes = ChangeLog(self)
         self.queued_vms = self.queued_requests = 0
         self.down = ""  # why the store cannot be used just now
+        self.unwritable = ""  # why nothing can be written to it just now, though it may be read
         self._measured = 0  # times
         self.lag = 0  # changes that the agent has not seen yet
         self._loop = asyncio.get_running_loop()
         self._pumping, self._gathered, self._waiting_for_turn = False, 0, False
-        self._deadlines: deque[tuple[float, asyncio.Future[Ticket]]] = deque()
+        # What waits for an answer, and since when.
+        self._submitted: deque[tuple[float, asyncio.Future[Ticket]]] = deque()
         self._read: tuple[object, tuple[int, ...]] = (None, ())  # the registry that was read last, and its mark
         self.requeue: Requeue | None = None  # places again what had to give way
         self.healer: Healer | None = None  # places again what is on machines that are down
@@ -110,6 +117,11 @@ class Service:
         self._exchanging: asyncio.Task[None] | None = None  # heartbeats, with other processes
         self._switching: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._leaving: asyncio.Future[None] = self._loop.create_future()  # done when the store goes away
+        self._probing: asyncio.Task[None] | None = None
+        self._asked: asyncio.Future[tuple[int, int]] | None = None  # of the store, how far its feed goes
+        # A store that hangs keeps threads for a while. Nobody else is to wait for one of these.
+        self._prober, self._readers = ThreadPoolExecutor(1, "roost-prober"), ThreadPoolExecutor(READERS, "roost-reader")
         self._compiling = ThreadPoolExecutor(1, "roost-compiler")
         self._compiles = 0  # that wait
         self._slow = ThreadPoolExecutor(1, "roost-slow")  # one at a time: each holds a copy of the zone
@@ -122,12 +134,14 @@ class Service:
     # ------------------------------------------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Open the store and load the zone; keeps trying while the store is away."""
+        """Open the store and load the zone; keeps trying while the store is away, unless that will not help."""
         pause = PROBE_SECONDS
         while True:
             try:
-                await asyncio.to_thread(self._open)
+                await _aside(self._open)
                 break
+            except StoreBroken:
+                raise
             except StoreUnavailable as error:
                 self.down = str(error)
                 log.warning("the store is away", detail=str(error), again_in=pause)
@@ -227,24 +241,27 @@ class Service:
         self.closing.set()
         if not self.ready:
             return
-        while not self.agent.idle and time.monotonic() < deadline:
+        while not self.agent.idle and not self.down and time.monotonic() < deadline:
             self._pump()
             await asyncio.sleep(0.001)
         self.ready = False
-        tasks = [*self._tasks, *(task for task in (self._switching, self._exchanging) if task)]
+        tasks = [*self._tasks, *(task for task in (self._switching, self._exchanging, self._probing) if task)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for pool in (self._slow, self._compiling):
+        for pool in (self._slow, self._compiling, self._readers, self._prober):
             pool.shutdown(wait=False, cancel_futures=True)
-        await asyncio.to_thread(self.agent.close)
-        self.store.close()
+        await _aside(self._let_go)
+
+    def _let_go(self) -> None:
+        self.store.close()  # first: whoever waits for it gives up
+        self.agent.close()
 
     # ---------------------------------------------------------------------------------------------- asking
 
     def submit(self, operation: Operation, key: str = "", by: str = "") -> asyncio.Future[Ticket]:
         """Have something done; the future brings the ticket with its answer. Refuses what is too much."""
-        self.check_open()
+        self.check_open(writing=True)
         limits = self.settings.limits
         vms = size_of(operation)
         if self.queued_requests >= limits.queued_requests or self.queued_vms + vms > limits.queued_vms:
@@ -255,7 +272,7 @@ class Service:
         ticket.done = partial(self._done, ticket, vms, done)
         self.queued_requests += 1
         self.queued_vms += vms
-        self._deadlines.append((self._loop.time() + limits.request_seconds, done))
+        self._submitted.append((self._loop.time(), done))
         self._pump_soon()
         return done
 
@@ -265,7 +282,7 @@ class Service:
         answer = ticket.answer
         self._note(ticket)
         if answer is not None and answer.status == "unavailable":
-            self._went_away(answer.detail)
+            self._cannot_write(answer.detail)
         if not done.done():
             done.set_result(ticket)
 
@@ -296,7 +313,8 @@ class Service:
 
     async def rehearse(self, operation: Operation, by: str = "") -> Ticket:
         """What would come of it; nothing is done."""
-        return await self._in_time(self._rehearse(operation, by), self.settings.limits.request_seconds)
+        trying = asyncio.ensure_future(self._rehearse(operation, by))
+        return await self._in_time(trying, self.settings.limits.request_seconds)
 
     async def _rehearse(self, operation: Operation, by: str) -> Ticket:
         """Tried as often as the real thing, if others are faster."""
@@ -331,21 +349,19 @@ class Service:
             await asyncio.sleep(TICK_SECONDS)
         return behind
 
-    def check_open(self) -> None:
-        """Refuse while nothing can be done."""
+    def check_open(self, *, writing: bool = False) -> None:
+        """Refuse while nothing can be done, or nothing that is to be `writing`."""
         if self.down:
             raise Refused("roost.store_unavailable", self.down)
         if not self.ready:
             raise Refused("roost.starting", "the zone is being loaded")
+        if writing and self.unwritable:
+            raise Refused("roost.store_unavailable", f"the store can be read, but not written: {self.unwritable}")
 
     async def read(self, look: Callable[[Store], T]) -> T:
         """Something from the store, read in another thread."""
         self.check_open()
-        try:
-            return await self._in_time(asyncio.to_thread(look, self.store), self.settings.limits.request_seconds)
-        except StoreUnavailable as error:
-            self._went_away(str(error))
-            raise
+        return await self._look(self._readers, look, self.settings.limits.request_seconds)
 
     async def read_slowly(self, look: Callable[[Store], T]) -> T:
         """Something that takes a copy of the whole zone; one at a time."""
@@ -355,20 +371,31 @@ class Service:
         self._slow_waiting += 1
         seconds = max(SLOW_SECONDS, self.settings.limits.request_seconds)
         try:
-            return await self._in_time(self._loop.run_in_executor(self._slow, look, self.store), seconds)
-        except StoreUnavailable as error:
-            self._went_away(str(error))
-            raise
+            return await self._look(self._slow, look, seconds)
         finally:
             self._slow_waiting -= 1
 
-    async def _in_time(self, reading: Awaitable[T], seconds: float) -> T:
-        """What comes in the time that an answer may take: a store that hangs keeps nobody waiting for ever."""
+    async def _look(self, pool: ThreadPoolExecutor, look: Callable[[Store], T], seconds: float) -> T:
         try:
-            async with asyncio.timeout(seconds):
-                return await reading
-        except TimeoutError:
-            raise Refused("roost.timeout", "the store did not answer in time") from None
+            return await self._in_time(self._loop.run_in_executor(pool, look, self.store), seconds)
+        except StoreBroken:
+            raise  # of what is there, something cannot be read
+        except StoreUnavailable as error:
+            self._went_away(str(error))
+            raise
+
+    async def _in_time(self, reading: asyncio.Future[T], seconds: float) -> T:
+        """What comes in the time that an answer may take, and before the store goes away: nobody waits for ever."""
+        leaving = self._leaving
+        try:
+            await asyncio.wait((reading, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                return reading.result()
+        finally:
+            reading.cancel()
+        if leaving.done():
+            raise Refused("roost.store_unavailable", self.down or "the store went away")
+        raise Refused("roost.timeout", "the store did not answer in time")
 
     async def enter(self, kind: str, name: str, value: str | None, key: str, by: str, *, new: bool = False) -> Ticket:
         """Set an entry of the registry, or remove it; `new`: only if there is none yet."""
@@ -432,7 +459,7 @@ class Service:
 
     async def _tick(self) -> None:
         """Look at the feed and refresh caches when nobody asks for anything; let nobody wait for ever."""
-        if not self.down and not self.closing.is_set():
+        if not (self.down or self.unwritable or self.closing.is_set()):
             self.walks.look(self.agent.replica.registry.get((WALKS, WALK)))
             if self.requeue and self.settings.agent.requeue_seconds:
                 self.requeue.step(self.settings.agent.requeue_seconds)
@@ -442,18 +469,24 @@ class Service:
                 self.healer.step()
         if not self._pumping:
             self._pump()
-        now = self._loop.time()
-        while self._deadlines and (self._deadlines[0][0] < now or self._deadlines[0][1].done()):
-            _, future = self._deadlines.popleft()
+        self._give_up_waiting()
+
+    def _give_up_waiting(self) -> None:
+        """Answer what nobody should wait for any longer; what was sent to the store may still be done there."""
+        seconds, why = self.settings.limits.request_seconds, Refused("roost.timeout", f"it {MAY_BE}")
+        if self.down:
+            seconds = min(seconds, self.settings.store.patience_seconds)
+            why = Refused("roost.store_unavailable", f"{self.down}; what was asked {MAY_BE}")
+        waiting, since = self._submitted, self._loop.time() - seconds
+        while waiting and (waiting[0][0] < since or waiting[0][1].done()):
+            _, future = waiting.popleft()
             if not future.done():
-                future.set_exception(
-                    Refused("roost.timeout", "it may still be done: ask again with the same Idempotency-Key")
-                )
+                future.set_exception(why)
 
     async def _measure(self) -> None:
-        """Keep the metrics up to date."""
+        """Keep the metrics up to date, and see whether the store answers."""
         try:
-            last, _ = await asyncio.to_thread(self.store.head)
+            last, _ = await self._head()
             self.lag = max(0, last - self.agent.replica.revision)
         except RoostError as error:  # /readyz and metrics are to tell, even if nobody asks for anything
             self._went_away(str(error))
@@ -469,26 +502,64 @@ class Service:
         await asyncio.sleep(self.settings.retention.every_seconds or NEVER_SECONDS)
         retention = self.settings.retention
         if retention.every_seconds:
-            before = time.time() - retention.decisions_days * 86_400
             with contextlib.suppress(RoostError):  # the next time will do
-                await asyncio.to_thread(self.store.trim, retention.revisions, before)
+                await asyncio.to_thread(self.store.trim, retention.revisions, retention.decisions_days * DAY)
+
+    async def _head(self) -> tuple[int, int]:
+        """How far the feed goes, asked by one thread and for a short time: so it tells that a store hangs."""
+        if self._asked is None or self._asked.done():
+            self._asked = self._loop.run_in_executor(self._prober, self.store.head)
+        asked = self._asked
+        await asyncio.wait((asked,), timeout=ANSWER_SECONDS)
+        if not asked.done():
+            raise StoreUnavailable(f"the store has not answered for {ANSWER_SECONDS:g} s")
+        return asked.result()
 
     def _went_away(self, why: str) -> None:
         """The store cannot be reached: refuse at once, until it can."""
         if not self.down and self.ready:
             self.down = why
             log.error("the store went away", detail=why)
-            self._keep(asyncio.create_task(self._probe()))
+            self._leaving.set_result(None)
+            self._leaving = self._loop.create_future()
+            self._probe_on()
+
+    def _cannot_write(self, why: str) -> None:
+        """Something could not be committed: refuse to write at once, until it works; what can be read is read."""
+        if not self.unwritable and self.ready:
+            self.unwritable = why
+            log.error("the store cannot be written", detail=why)
+            self._probe_on()
+
+    def _probe_on(self) -> None:
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.create_task(self._probe())
 
     async def _probe(self) -> None:
-        while self.down:
+        """Until the store answers and can be written."""
+        while self.down or self.unwritable:
+            await self._try_reading()
+            if self.unwritable and not self.down:
+                await self._try_writing()
             await asyncio.sleep(PROBE_SECONDS)
-            try:
-                await asyncio.to_thread(self.store.head)
+
+    async def _try_reading(self) -> None:
+        try:
+            await self._head()
+            if self.down:
                 self.down = ""
                 log.info("the store is back")
-            except RoostError as error:
-                self.down = str(error)
+        except RoostError as error:
+            self._went_away(str(error))
+            self.down = str(error)
+
+    async def _try_writing(self) -> None:
+        try:
+            await self._loop.run_in_executor(self._prober, self.store.try_writing)
+            self.unwritable = ""
+            log.info("the store can be written again")
+        except RoostError as error:
+            self.unwritable = str(error)
 
     # -------------------------------------------------------------------------------------- the registry
 
@@ -628,6 +699,21 @@ def _kind(decision: Decision) -> tuple[Any, ...]:
     shapes = tuple([(shape.machine_key, shape.cluster_key, run) for shape, run in Counter(trial.shapes).items()])
     tenant = decision.request.tenant if known else ""
     return id(decision.engine), tenant, decision.constraints, trial.seating.sets, shapes, trial.failed_vm
+
+
+async def _aside(work: Callable[[], T]) -> T:
+    """Do something in a thread that nobody waits for when the process ends: it may wait for what never comes."""
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()  # whoever gives up waiting does not stop it
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="roost-aside", daemon=True).start()
+    return await asyncio.wrap_future(done)
 
 
 def _compiled(zone: Zone, text_or_policy: str | Policy, looking: bool) -> Policy:

@@ -96,18 +96,36 @@ class ThrowawayPostgres:
     def kill(self) -> None:
         """End every process of the server at once, as a power cut would."""
         if self._process is not None:
-            postmaster = self._process.pid
-            os.kill(postmaster, signal.SIGSTOP)  # it has no more children from now on, and buries none
-            children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
-            handles = [os.pidfd_open(int(child)) for child in children]
-            for handle in handles:  # each leads a group of its own
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
+            handles = self._stop_children(signal.SIGKILL)
             self._process.kill()
             self._process.wait()
             for handle in handles:
                 select.select([handle], [], [])  # until it has ended: a new server refuses to start before
                 os.close(handle)
             self._process = None
+
+    def freeze(self) -> None:
+        """Stop every process of the server, as a disk does that hangs: it keeps its connections and says nothing."""
+        for handle in self._stop_children(signal.SIGSTOP):
+            os.close(handle)
+
+    def thaw(self) -> None:
+        """Let a frozen server go on."""
+        assert self._process is not None
+        for handle in self._stop_children(signal.SIGCONT):
+            os.close(handle)
+        self._process.send_signal(signal.SIGCONT)
+
+    def _stop_children(self, number: signal.Signals) -> list[int]:
+        """Stop the server's first process, and send a signal to all others; returns handles of these."""
+        assert self._process is not None
+        postmaster = self._process.pid
+        os.kill(postmaster, signal.SIGSTOP)  # it has no more children from now on, and buries none
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        handles = [os.pidfd_open(int(child)) for child in children]
+        for handle in handles:  # each leads a group of its own
+            signal.pidfd_send_signal(handle, number)
+        return handles
 
     def pgbench(self, database: str, script: Path, seconds: float, clients: int = 1) -> float:
         """Transactions per second of a script, as pgbench measures them."""

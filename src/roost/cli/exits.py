@@ -22,7 +22,7 @@ class Exit(IntEnum):
 
     DONE = 0
     FOUND = 1  # an audit has findings
-    BAD_INPUT = 2  # it makes no sense, or there is no such thing, or it can never fit
+    BAD_INPUT = 2  # it makes no sense, or there is no such thing, or it can never fit, or the store is broken
     NO_ROOM = 3  # not now
     TOO_LATE = 4  # somebody was faster, or it contradicts what there is
     UNAVAILABLE = 5  # the service or the store cannot be reached, or has too much to do

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -70,6 +69,6 @@ def trim(
     from roost.wiring import open_store
 
     opened = open_store(store)
-    begins = opened.trim(keep, time.time() - decisions_days * 86_400)
+    begins = opened.trim(keep, decisions_days * 86_400)
     opened.close()
     console().print(f"the feed begins after revision {begins:,}", highlight=False)

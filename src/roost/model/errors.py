@@ -8,6 +8,7 @@
     │   ├── InUse           a store that another process writes
     │   └── Outdated        somebody changed it since the caller looked
     ├── StoreUnavailable    the store cannot be reached or used just now; what was asked may or may not have been done
+    │   └── StoreBroken     and waiting will not help: says what is wrong with it, and what to do
     └── InvariantBroken     a bug in Roost: the state contradicts itself
 
 A request that does not fit is no error: it is a decision that says why. Codes never change once released.
@@ -89,6 +90,16 @@ class StoreUnavailable(RoostError):
     """The store cannot be reached or used. Ask again with the same key: it is never done twice."""
 
     code = "roost.store_unavailable"
+
+
+class StoreBroken(StoreUnavailable):
+    """The store cannot be used until somebody mends it."""
+
+    code = "roost.store_broken"
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        self.problem, self.remedy = problem, remedy
+        super().__init__(f"{problem}; {remedy}")
 
 
 class InvariantBroken(RoostError):

@@ -272,7 +272,7 @@ class Simulation:
         """Let the store forget what all agents have read, and all decisions: nobody asks for them."""
         self._forgot = self.operations
         self._log.forget(min(worker.courier.read for worker in self._workers))
-        self.store.trim(keep=0, decisions_before=NEVER)
+        self.store.trim(keep=0, decisions_seconds=0.0)
 
     def _at_time(self, at: float, what: int, about: Any = None) -> None:
         self._number += 1

@@ -8,6 +8,7 @@ proposals ──▶ commit ──▶ Committed   it is durable; the feed will br
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -448,8 +449,15 @@ class Store(Protocol):
     def wait(self, since: int, seconds: float) -> bool:
         """Sleep until there may be changes after a revision, or the time is up. Only a hint."""
 
-    def trim(self, keep: int, decisions_before: float = 0.0) -> int:
-        """Forget all but the last `keep` revisions, and decisions made earlier; returns the oldest one followable."""
+    def try_writing(self) -> None:
+        """Raise what keeps the store from being written, if anything does. Nothing changes that anybody could see."""
+
+    def trim(self, keep: int, decisions_seconds: float = math.inf) -> int:
+        """Forget all but the last `keep` revisions, and decisions that were committed longer ago than so many seconds.
+
+        Returns the oldest revision that can be followed from. How long ago something was is told by the store's own
+        clock, not by the clocks of those who decide.
+        """
 
     def decided(self, key: str) -> Decided | None:
         """What came of a key."""

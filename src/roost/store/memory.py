@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -34,13 +35,16 @@ Row = TypeVar("Row")
 class MemoryStore:
     """A ledger, its feed and its decisions. Nothing is ever written anywhere."""
 
-    def __init__(self, catalogue: Catalogue, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self, catalogue: Catalogue, ledger: Ledger | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """`ledger`: what to begin with, instead of nothing; the store makes it its own."""
         self.catalogue = catalogue
         self._ledger = ledger or Ledger(catalogue)
         self._feed: deque[FeedRow] = deque()
         self._trimmed = self._ledger.revision
         self._decided: dict[str, Decided] = {}
+        self._clock, self._written = clock, dict[str, float]()  # when each was committed
         self._rounds: dict[tuple[str, int], Round] = {}
         self._changed = threading.Condition()
         self._standing: WeakKeyDictionary[Recheck, StandingRecheck] = WeakKeyDictionary()
@@ -96,9 +100,11 @@ class MemoryStore:
         _update(ledger.vms, settled.vms)
         _update(ledger.clusters, settled.clusters)
         _update(ledger.registry, settled.registry)
+        now = self._clock()
         for key, decided in settled.decided.items():
             self._decided.pop(key, None)  # what was declined before is the latest now
             self._decided[key] = decided
+            self._written[key] = now
         if round_:
             self._rounds[round_.agent, round_.number] = round_
         if settled.entries:
@@ -130,13 +136,18 @@ class MemoryStore:
         with self._changed:
             return self._changed.wait_for(lambda: self._ledger.revision > since, seconds)
 
-    def trim(self, keep: int, decisions_before: float = 0.0) -> int:
-        """Forget all but the last `keep` revisions, and decisions made earlier."""
+    def try_writing(self) -> None:
+        """Nothing keeps memory from being written."""
+
+    def trim(self, keep: int, decisions_seconds: float = math.inf) -> int:
+        """Forget all but the last `keep` revisions, and decisions that were committed so long ago."""
         with self._changed:
             while self._feed and self._feed[0].last <= self._ledger.revision - keep:
                 self._trimmed = self._feed.popleft().last
             self._rounds = {name: r for name, r in self._rounds.items() if r.revision >= self._trimmed}
-            self._decided = {key: d for key, d in self._decided.items() if d.record.at >= decisions_before}
+            until = self._clock() - decisions_seconds
+            for key in [key for key, written in self._written.items() if written <= until]:
+                del self._decided[key], self._written[key]
             return self._trimmed
 
     def decided(self, key: str) -> Decided | None:

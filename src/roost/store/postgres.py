@@ -2,121 +2,111 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
 
 from roost.model.change import ENTRIES
-from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreUnavailable
+from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreBroken, StoreUnavailable, Taken
 from roost.model.inventory import Catalogue
 from roost.store.codec import Codec, encode, feed_row
-from roost.store.contract import Decided, Feed, Mending, Note, Outcome, Proposal, Recheck, Round
+from roost.store.contract import AddMachines, Decided, Feed, Mending, Note, Outcome, Proposal, Recheck, Round
 from roost.store.ledger import Ledger
+from roost.store.plainly import NoMachines, insist
+from roost.store.postgres_line import RACES, Connection, Line, said
 from roost.store.settle import Facts, Needs, Settlement, needs_of, settle
 from roost.store.sql_text import latest, migrations, queries
 from roost.store.tables import SLICE, Tables, slices
 
+T = TypeVar("T")
 DIALECT = "postgres"
 SQL = queries(DIALECT)
 CHANNEL = "roost_changes"
 MIGRATING = 7_665_115  # the advisory lock of whoever changes the schema
 PATIENCE_MS = 1_000  # with whoever is numbering changes, when a zone is loaded
 ATTEMPTS = 10  # at a transaction that another one got in the way of
-SESSION = {
-    "application_name": "roost",
-    # Durable before acknowledged, whatever the server's default; and a frozen worker must not hold locks for long.
-    "options": "-c synchronous_commit=on -c idle_in_transaction_session_timeout=10000 -c jit=off",
-    "connect_timeout": "10",
-    # A host that vanished without a word is noticed.
-    "tcp_user_timeout": "10000",
-    "keepalives_idle": "5",
-    "keepalives_interval": "2",
-    "keepalives_count": "3",
-}
-# Another transaction was faster: with what it wrote, the same proposals come out differently.
-RACES = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFailure)
+# What each connection is for, and the seconds that the server may say nothing while somebody waits for it there. The
+# first is what tells whether it answers at all; who lists, sums up or loads may have asked for much.
+LINES = {
+    "head": 3.0, "commit": 15.0, "feed": 15.0, "hints": 15.0, "lookup": 10.0,
+    "list": 60.0, "survey": 60.0, "load": 60.0,
+}  # fmt: skip
+NO_LIMIT = math.inf  # to whoever makes a store, changes its schema or repairs it
+FOREIGN = "use a database of Roost's own, whose user owns it; nothing was changed"
 
 
 class PostgresStore(Tables):
-    """A zone in a database. Any number of processes may use it; each store object holds up to five connections."""
+    """A zone in a database. Any number of processes may use it; each store object holds up to eight connections."""
 
-    def __init__(self, url: str, *, create: Catalogue | None = None) -> None:
-        """Open a database, bringing its schema up to date; `create` begins a new zone in it."""
+    def __init__(self, url: str, *, create: Catalogue | None = None, stock: Iterable[AddMachines] = ()) -> None:
+        """Open a database, bringing its schema up to date.
+
+        `create` begins a new zone in it, with all of `stock`, in one transaction.
+        """
         self.url = url
-        self._writing, self._reading, self._loading = threading.Lock(), threading.Lock(), threading.Lock()
-        self._looking, self._listening = threading.Lock(), threading.Lock()
-        self._writer: psycopg.Connection | None = None
-        self._reader: psycopg.Connection | None = None
-        self._loader: psycopg.Connection | None = None
-        self._lookup: psycopg.Connection | None = None
-        self._listener: psycopg.Connection | None = None
+        self._over = threading.Event()
+        self._lines = {name: Line(url, seconds, self._over) for name, seconds in LINES.items()}
+        proposals = list(stock)
         try:
-            with self._using("_writer", self._writing) as connection, connection.transaction():
-                _migrate(connection, create)
-                (catalogue,) = _only(connection.execute(SQL["catalogue"]))
+            self._use("commit", lambda connection: self._begin(connection, create, proposals), NO_LIMIT)
         except BaseException:
             self.close()
             raise
-        self._know(catalogue)
 
-    @contextmanager
-    def _using(self, name: str, lock: threading.Lock) -> Iterator[psycopg.Connection]:
-        """One of the connections, made anew if it broke."""
-        with lock:
-            connection: psycopg.Connection | None = getattr(self, name)
-            try:
-                if connection is None or connection.closed:
-                    connection = psycopg.connect(self.url, autocommit=True, prepare_threshold=0, **SESSION)  # type: ignore[arg-type]
-                    setattr(self, name, connection)
-                yield connection
-            except psycopg.Error as error:  # whatever it is: gone, read-only after a failover, without rights
-                if isinstance(error, (*RACES, psycopg.IntegrityError, psycopg.DataError, errors.LockNotAvailable)):
-                    raise
-                if connection is not None:
-                    connection.close()
-                raise StoreUnavailable(f"PostgreSQL cannot be used: {_said(error)}") from error
+    def _begin(self, connection: Connection, create: Catalogue | None, stock: Sequence[AddMachines]) -> None:
+        with connection.transaction():
+            _migrate(connection, create)
+            self._know(_only(connection.execute(SQL["catalogue"]))[0])
+            for proposal in stock:
+                insist(self._settle(connection, [proposal], NoMachines()))
+
+    def _use(self, line: str, work: Callable[[Connection], T], seconds: float | None = None) -> T:
+        return self._lines[line].use(work, seconds)
 
     def load(self) -> Ledger:
         """Everything, as of one revision."""
-        # Better all of it; but if whoever is numbering takes too long, what has no revision yet is left out.
-        late = suppress(errors.LockNotAvailable)
-        # By a connection of its own: it takes long, and whoever follows the feed must not wait for it.
-        with self._using("_loader", self._loading) as connection, late, connection.transaction():
-            connection.execute(f"SET LOCAL lock_timeout = {PATIENCE_MS}")
-            connection.execute(SQL["number_changes"], (True,))
-        with self._snapshot("_loader", self._loading) as connection:
-            return self._numbered(connection)
 
-    @contextmanager
-    def _snapshot(self, name: str, lock: threading.Lock) -> Iterator[psycopg.Connection]:
-        """Reads that all see the same state, and lock nothing."""
-        with self._using(name, lock) as connection, connection.transaction():
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            yield connection
+        def number(connection: Connection) -> None:
+            # Better all of it; but if whoever is numbering takes too long, what has no revision yet is left out.
+            with suppress(errors.LockNotAvailable), connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = {PATIENCE_MS}")
+                connection.execute(SQL["number_changes"], (True,))
+
+        # By a connection of its own: it takes long, and whoever follows the feed must not wait for it.
+        self._use("load", number)
+        return self._use("load", _snapshot(self._numbered))
 
     def _read(self, name: str, *values: Any) -> list[Any]:
-        with self._using("_lookup", self._looking) as connection:
-            try:
-                # Not prepared: how a list is best read depends on what is asked for.
-                return connection.execute(SQL[name], values, prepare=False).fetchall()
-            except psycopg.DataError as error:  # a NUL in a text, most likely
-                raise InvalidInput("name", f"cannot be looked up: {_said(error)}", "use another one") from None
+        return self._rows("head" if name == "head" else "lookup", name, values)
+
+    def _page(self, name: str, *values: Any) -> list[Any]:
+        return self._rows("list", name, values)
+
+    def _survey(self, name: str, *values: Any) -> list[Any]:
+        return self._rows("survey", name, values)
+
+    def _rows(self, line: str, name: str, values: Sequence[Any]) -> list[Any]:
+        try:
+            # Not prepared: how a list is best read depends on what is asked for.
+            return self._use(line, lambda connection: connection.execute(SQL[name], values, prepare=False).fetchall())
+        except psycopg.DataError as error:  # a NUL in a text, most likely
+            raise InvalidInput("name", f"cannot be looked up: {said(error)}", "use another one") from None
 
     def exchange(self, kind: str, name: str, value: bytes, keep: float) -> dict[str, Note]:
         """Tell something, and hear what others told."""
         given = {"kind": kind, "name": name, "value": value, "keep": keep}
-        with self._using("_lookup", self._looking) as connection:
-            found = connection.execute(SQL["exchange"], given).fetchall()
+        found = self._use("lookup", lambda connection: connection.execute(SQL["exchange"], given).fetchall())
         return {other: Note(max(0.0, age), bytes(told)) for other, told, age in found}
 
     def _listed(self, names: Sequence[str]) -> list[str]:
         return list(names)
 
-    def _numbered(self, connection: psycopg.Connection) -> Ledger:
+    def _numbered(self, connection: Connection) -> Ledger:
         """What the tables hold, without what the feed has no revisions for yet."""
         run = connection.execute
         ledger = self._ledger(lambda name: run(SQL[name]).fetchall())
@@ -139,43 +129,62 @@ class PostgresStore(Tables):
     ) -> list[Outcome]:
         """Do what can be done, in order."""
         if dry:
-            with self._snapshot("_lookup", self._looking) as connection:
+
+            def look(connection: Connection) -> list[Outcome]:
                 facts, stamp = self._facts(connection, needs_of(group), dry=True)
                 return settle(group, facts, self._accounts, recheck, stamp, strict).outcomes
-        for attempt in range(1, ATTEMPTS + 1):
-            with self._using("_writer", self._writing) as connection, _checked():
-                try:
-                    return self._commit(connection, group, recheck, strict, round_)
-                except RACES as error:
-                    if attempt == ATTEMPTS:
-                        raise StoreUnavailable(f"others keep getting in the way: {error}") from error
-                finally:
-                    _leave_transaction(connection)
-        raise AssertionError("unreachable")
+
+            return self._use("lookup", _snapshot(look))
+        return self._use("commit", lambda connection: self._commit(connection, group, recheck, strict, round_))
 
     def _commit(
         self,
-        connection: psycopg.Connection,
+        connection: Connection,
         group: Sequence[Proposal],
         recheck: Recheck,
         strict: bool,
         round_: Round | None,
     ) -> list[Outcome]:
-        """Two trips to the server: lock and read, then write and commit."""
-        facts, first_stamp = self._facts(connection, needs_of(group))
+        """Again and again, while others get in the way."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                with _checked():
+                    return self._settle(connection, group, recheck, strict, round_, alone=True)
+            except RACES as error:
+                if attempt == ATTEMPTS:
+                    raise StoreUnavailable(f"others keep getting in the way: {error}") from error
+            finally:
+                _leave_transaction(connection)
+        raise AssertionError("unreachable")
+
+    def _settle(
+        self,
+        connection: Connection,
+        group: Sequence[Proposal],
+        recheck: Recheck,
+        strict: bool = False,
+        round_: Round | None = None,
+        *,
+        alone: bool = False,
+    ) -> list[Outcome]:
+        """Two trips to the server: lock and read, then write. `alone`: in a transaction of its own, committed."""
+        facts, first_stamp = self._facts(connection, needs_of(group), begin=alone)
         there: set[str | tuple[str, str]] = {*facts.tenants, *facts.registry}
         settled = settle(group, facts, self._accounts, recheck, first_stamp, strict)
         with connection.pipeline():
             self._write(connection, settled, there, facts.known, round_)
-            connection.execute("COMMIT")
+            if alone:
+                connection.execute("COMMIT")
         return settled.outcomes
 
-    def _facts(self, connection: psycopg.Connection, needs: Needs, *, dry: bool = False) -> tuple[Facts, int]:
-        """The freshest rows and the first stamp, in a transaction that begins here and locks them; dry, in any."""
+    def _facts(
+        self, connection: Connection, needs: Needs, *, begin: bool = False, dry: bool = False
+    ) -> tuple[Facts, int]:
+        """The freshest rows, locked unless dry, and the first stamp; `begin`: in a transaction that begins here."""
         codec, lock = self._codec, "" if dry else " FOR UPDATE"
         with connection.pipeline():
             run = connection.execute
-            if not dry:
+            if begin:
                 run("BEGIN")
             machines = run(SQL["machines"] + lock, (needs.machines,))
             if needs.clusters and not dry:
@@ -201,7 +210,7 @@ class PostgresStore(Tables):
 
     def _write(
         self,
-        connection: psycopg.Connection,
+        connection: Connection,
         settled: Settlement,
         there: set[str | tuple[str, str]],  # tenants and entries of the registry that are not new
         known: Mapping[str, Decided],
@@ -254,7 +263,8 @@ class PostgresStore(Tables):
 
     def changes(self, since: int, limit: int = 1_000, *, patient: bool = False) -> Feed:
         """What was committed after a revision, as far as the feed is numbered."""
-        with self._using("_reader", self._reading) as connection:
+
+        def follow(connection: Connection) -> Feed:
             with connection.pipeline():
                 connection.execute(SQL["number_changes"], (patient,))
                 rows = connection.execute(SQL["changes"], (since, limit))
@@ -264,9 +274,12 @@ class PostgresStore(Tables):
                 return Feed((), reload=True)
             return Feed(list(map(feed_row, rows.fetchall())))
 
+        return self._use("feed", follow)
+
     def wait(self, since: int, seconds: float) -> bool:
         """Sleep until somebody numbers changes, or the time is up."""
-        with self._using("_listener", self._listening) as connection:
+
+        def listen(connection: Connection) -> bool:
             connection.execute(f"LISTEN {CHANNEL}")
             connection.execute(SQL["number_changes"], (False,))
             last, _ = _only(connection.execute(SQL["head"]))
@@ -274,44 +287,68 @@ class PostgresStore(Tables):
                 return True
             return any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
 
-    def trim(self, keep: int, decisions_before: float = 0.0) -> int:
-        """Forget all but the last `keep` revisions, and decisions made earlier."""
-        with self._using("_writer", self._writing) as connection, connection.transaction():
-            run = connection.execute
-            last, trimmed = _only(run(SQL["lock_zone"]))
-            (point,) = _only(run(SQL["trim_point"], (last - keep,)))
-            if point is not None:
-                run(SQL["set_trimmed"], (trimmed := point,))
-        for name, until in slices(trimmed, decisions_before):
+        return self._use("hints", listen)
+
+    def try_writing(self) -> None:
+        """Raise what keeps the database from being written, if anything does."""
+        self._use("head", lambda connection: connection.execute(SQL["try_writing"]))
+
+    def trim(self, keep: int, decisions_seconds: float = math.inf) -> int:
+        """Forget all but the last `keep` revisions, and decisions that were committed so long ago."""
+
+        def shorten(connection: Connection) -> int:
+            with connection.transaction():
+                run = connection.execute
+                last, trimmed = _only(run(SQL["lock_zone"]))
+                (point,) = _only(run(SQL["trim_point"], (last - keep,)))
+                if point is not None:
+                    run(SQL["set_trimmed"], (trimmed := point,))
+                return int(trimmed)
+
+        trimmed = self._use("commit", shorten)
+        for name, until in slices(trimmed, decisions_seconds):
             gone = SLICE
             while gone == SLICE:  # a little at a time: commits must not wait for all of it
-                with self._using("_writer", self._writing) as connection:
-                    gone = connection.execute(SQL[name], (until, SLICE)).rowcount
-        return int(trimmed)
+                gone = self._use("commit", lambda each, of=name, to=until: each.execute(SQL[of], (to, SLICE)).rowcount)  # type: ignore[misc]
+        return trimmed
 
     # ----------------------------------------------------------------------------------------------- the rest
 
     def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
         """Overwrite what rows say they add up to, while nobody else writes, and make every follower reload."""
-        with self._using("_writer", self._writing) as connection, _checked(), connection.transaction():
-            connection.execute(SQL["lock_tables"])
-            connection.execute(SQL["number_changes"], (True,))
-            ledger = self._numbered(connection)
-            mending = mend(ledger)
-            rows = {row.spec.name: row for row in mending.machines}
-            settled = Settlement(machines=dict(rows), tenants=dict(mending.tenants))
-            self._write(connection, settled, {*ledger.tenants}, {}, None)
-            last, _ = _only(connection.execute(SQL["head"]))
-            connection.execute(SQL["advance"], (last + 1,))
-            _forget_until(connection, last + 1)
-        return mending
+
+        def rewrite(connection: Connection) -> Mending:
+            with _checked(), connection.transaction():
+                connection.execute(SQL["lock_tables"])
+                connection.execute(SQL["number_changes"], (True,))
+                ledger = self._numbered(connection)
+                mending = mend(ledger)
+                rows = {row.spec.name: row for row in mending.machines}
+                settled = Settlement(machines=dict(rows), tenants=dict(mending.tenants))
+                self._write(connection, settled, {*ledger.tenants}, {}, None)
+                last, _ = _only(connection.execute(SQL["head"]))
+                connection.execute(SQL["advance"], (last + 1,))
+                _forget_until(connection, last + 1)
+            return mending
+
+        return self._use("commit", rewrite, NO_LIMIT)
 
     def close(self) -> None:
-        """Let go of the connections."""
-        for name in ("_writer", "_reader", "_loader", "_lookup", "_listener"):
-            connection = getattr(self, name)
-            if connection is not None:
-                connection.close()
+        """Let go of the connections; who still waits for the server gives up."""
+        self._over.set()
+        for line in self._lines.values():
+            line.close()
+
+
+def _snapshot(look: Callable[[Connection], T]) -> Callable[[Connection], T]:
+    """Reads that all see the same state, and lock nothing."""
+
+    def read(connection: Connection) -> T:
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            return look(connection)
+
+    return read
 
 
 @contextmanager
@@ -323,23 +360,18 @@ def _checked() -> Iterator[None]:
         raise InvariantBroken(f"the database refuses what was to be written: {error}") from error
 
 
-def _said(error: psycopg.Error) -> str:
-    """What is wrong, in a line."""
-    return str(error).strip().partition("\n")[0]
-
-
 def _only(cursor: psycopg.Cursor[Any]) -> tuple[Any, ...]:
     row: tuple[Any, ...] | None = cursor.fetchone()
     assert row is not None
     return row
 
 
-def _forget_until(connection: psycopg.Connection, revision: int) -> None:
+def _forget_until(connection: Connection, revision: int) -> None:
     for name in ("trim_feed", "trim_rounds", "set_trimmed"):
         connection.execute(SQL[name], (revision,))
 
 
-def _leave_transaction(connection: psycopg.Connection) -> None:
+def _leave_transaction(connection: Connection) -> None:
     """Whatever went wrong, the connection is good for another transaction, or closed."""
     if connection.closed:
         return
@@ -350,7 +382,7 @@ def _leave_transaction(connection: psycopg.Connection) -> None:
             connection.close()
 
 
-def _migrate(connection: psycopg.Connection, create: Catalogue | None) -> None:
+def _migrate(connection: Connection, create: Catalogue | None) -> None:
     """Bring the schema up to date, within the transaction that is open, one process at a time."""
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATING,))
     version = 0
@@ -361,10 +393,10 @@ def _migrate(connection: psycopg.Connection, create: Catalogue | None) -> None:
             connection.execute("CREATE TABLE schema_version (version INTEGER NOT NULL)")
     except errors.SyntaxErrorOrAccessRuleViolation as error:
         raise InvalidInput(
-            "store", f"another program uses the database ({_said(error)})", "choose an empty one"
+            "store", f"another program uses the database ({said(error)})", "choose an empty one"
         ) from None
     if version and create:
-        raise InvalidInput("store", "the database holds a zone already", "use it as it is, or choose another database")
+        raise Taken("store", "the database holds a zone already", "use it as it is, or choose another database")
     if not version and create is None:
         raise NoZone("the database holds no zone")
     if version > latest(DIALECT):
@@ -377,8 +409,15 @@ def _migrate(connection: psycopg.Connection, create: Catalogue | None) -> None:
                 connection.execute(script, prepare=False)
             except errors.DuplicateTable as error:
                 if create is None:
-                    raise
+                    raise _stuck(version, error) from error
                 raise InvalidInput("store", f"another program uses the database: {error}", "choose another") from None
+            except psycopg.ProgrammingError as error:  # not for want of rights, either, will it pass by itself
+                raise _stuck(version, error) from error
             connection.execute("INSERT INTO schema_version VALUES (%s)", (number,))
     if create:
         connection.execute(SQL["make_zone"], (encode(create),))
+
+
+def _stuck(version: int, error: psycopg.Error) -> StoreBroken:
+    goal = latest(DIALECT)
+    return StoreBroken(f"the schema, of version {version}, cannot be brought to {goal}: {said(error)}", FOREIGN)

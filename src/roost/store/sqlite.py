@@ -2,59 +2,103 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
+import math
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from roost.model.errors import InUse, InvalidInput, InvariantBroken, NoZone, StoreUnavailable
+import msgspec
+
+from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreUnavailable, Taken
 from roost.model.inventory import Catalogue
 from roost.store.checkpointer import TOO_LONG, Checkpointer
 from roost.store.codec import Codec, encode, feed_row
-from roost.store.contract import Feed, Mending, Outcome, Proposal, Recheck, Round
+from roost.store.contract import AddMachines, Feed, Mending, Outcome, Proposal, Recheck, Round
+from roost.store.file_lock import FileLock
 from roost.store.ledger import Ledger, MachineRow, TenantRow
 from roost.store.notes import Notes
+from roost.store.plainly import NoMachines, insist
 from roost.store.settle import Facts, Settlement, first_stamp, needs_of, settle
 from roost.store.sql_text import latest, migrations, queries
+from roost.store.sqlite_failure import failure, is_damage
 from roost.store.tables import SLICE, Tables, slices
 
 DIALECT = "sqlite"
 SQL = queries(DIALECT)
 BUSY_SECONDS = 10.0  # to wait for another connection, such as a reader's
+ROOM = 262_144  # bytes that a file is to have room for before it is said to be writable again
+FAILURES = (sqlite3.Error, msgspec.DecodeError)  # of the file, and of what is written in it
 
 
 class SqliteStore(Tables):
     """A zone in a file. One process at a time may write it; others may look (`read_only`)."""
 
-    def __init__(self, path: str | Path, *, create: Catalogue | None = None, read_only: bool = False) -> None:
-        """Open a file, bringing its schema up to date; `create` begins a new one."""
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        create: Catalogue | None = None,
+        stock: Iterable[AddMachines] = (),
+        read_only: bool = False,
+    ) -> None:
+        """Open a file, bringing its schema up to date.
+
+        `create` begins a new one, with all of `stock`, in one transaction: a process that is killed meanwhile leaves a
+        file that holds no zone, and that can be begun again.
+        """
         self.path = Path(path)
-        _check_file(self.path, create)
-        self._lock_file = None if read_only else _lock(self.path)
-        self._writing, self._reading, self._looking = threading.Lock(), threading.Lock(), threading.Lock()
+        if create:
+            Codec(create)  # refuses what the tables cannot keep
+        elif not self.path.exists():
+            raise NoZone(f"there is no file {path}")
+        self._lock = None if read_only else FileLock(self.path, new=create is not None)
+        self._damage: StoreUnavailable | None = None  # what was found wrong with the file, if anything
+        self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._looking, self._listing = threading.Lock(), threading.Lock()
         self._changed = threading.Condition()
         self.exchange = Notes().exchange
         self._last = 0  # revision, as far as this process knows
         self._checkpointer = Checkpointer(lambda: self._connect(read_only=False))
         try:
-            self._writer, self._reader, self._lookup = (self._connect(read_only) for _ in range(3))
+            _check_file(self.path, create)
+            self._writer, self._reader, self._lookup, self._lister = (self._connect(read_only) for _ in range(4))
             if not read_only:
                 with self._transaction():
-                    _migrate(self._writer, create)
-            self._check_version()
+                    _migrate(self.path, self._writer, create)
+                    (last,) = self._writer.execute(SQL["last_written"]).fetchone()
+                    self._opened, self._opened_at = last or time.time(), time.monotonic()
+                    self._stock(stock)
+            elif (version := _version(self._reader)) != latest(DIALECT):
+                raise _of_another_version(self.path, version)
             (catalogue,) = self._reader.execute(SQL["catalogue"]).fetchone()
             (self._last, _) = self._reader.execute(SQL["head"]).fetchone()
-        except (sqlite3.Error, UnicodeDecodeError) as error:
+            self._know(catalogue)
+        except FAILURES as error:
             self.close()
-            raise StoreUnavailable(f"{path} cannot be used as a store: {error}") from error
+            raise failure(self.path, error) from error
         except BaseException:
             self.close()
             raise
+
+    def _clock(self) -> float:
+        """The store's own time, in seconds: it goes on while the file is open, and nobody can set it.
+
+        It goes on from the last decision that was committed. So a host's clock that jumps makes nothing old.
+        """
+        return self._opened + time.monotonic() - self._opened_at
+
+    def _stock(self, stock: Iterable[AddMachines]) -> None:
+        """Add the first machines, within the transaction that is open."""
+        (catalogue,) = self._writer.execute(SQL["catalogue"]).fetchone()
         self._know(catalogue)
+        for proposal in stock:
+            settled, last = self._settle(self._writer, [proposal], NoMachines(), strict=False)
+            insist(settled.outcomes)
+            self._write(settled, last, None)
 
     def _connect(self, read_only: bool) -> sqlite3.Connection:
         how = "ro" if read_only else "rwc"
@@ -69,17 +113,12 @@ class SqliteStore(Tables):
         connection.execute("PRAGMA cache_size = -65536")  # 64 MiB
         return connection
 
-    def _check_version(self) -> None:
-        (version,) = self._reader.execute("PRAGMA user_version").fetchone()
-        if version != latest(DIALECT):
-            raise InvalidInput(
-                "store", f"{self.path} has schema version {version}", f"this Roost works with {latest(DIALECT)}"
-            )
-
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Everything inside, durably, or nothing."""
         with self._writing:
+            if self._damage:
+                raise self._damage
             connection = self._writer
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -92,8 +131,8 @@ class SqliteStore(Tables):
                     raise
             except sqlite3.IntegrityError as error:
                 raise InvariantBroken(f"the database refuses what was to be written: {error}") from error
-            except sqlite3.Error as error:
-                raise StoreUnavailable(f"{self.path}: {error}") from error
+            except FAILURES as error:
+                raise self._failed(error) from error
             with suppress(sqlite3.Error, RuntimeError):  # it is committed, whatever becomes of the log
                 self._checkpointer.committed(connection)
 
@@ -107,18 +146,41 @@ class SqliteStore(Tables):
                     yield
                 finally:
                     connection.execute("COMMIT")
-            except sqlite3.Error as error:
-                raise StoreUnavailable(f"{self.path}: {error}") from error
+            except FAILURES as error:
+                raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> StoreUnavailable:
+        """What it means. A file that is damaged is not written any more; what can be read of it still is."""
+        failed = failure(self.path, error)
+        if is_damage(failed):
+            self._damage = failed
+        return failed
 
     def load(self) -> Ledger:
         """Everything, as of one revision."""
-        # By a connection of its own: it takes long, and whoever follows the feed must not wait for it.
-        with closing(self._connect(read_only=True)) as connection, self._snapshot(connection, threading.Lock()):
+        with self._apart() as connection:
             return self._ledger(lambda name: connection.execute(SQL[name]))
 
     def _read(self, name: str, *values: Any) -> list[Any]:
         with self._snapshot(self._lookup, self._looking):
             return self._lookup.execute(SQL[name], values).fetchall()
+
+    def _page(self, name: str, *values: Any) -> list[Any]:
+        with self._snapshot(self._lister, self._listing):
+            return self._lister.execute(SQL[name], values).fetchall()
+
+    def _survey(self, name: str, *values: Any) -> list[Any]:
+        with self._apart() as connection:
+            return connection.execute(SQL[name], values).fetchall()
+
+    @contextmanager
+    def _apart(self) -> Iterator[sqlite3.Connection]:
+        """A connection of its own, for what takes long: nobody else waits for it."""
+        try:
+            with closing(self._connect(read_only=True)) as connection, self._snapshot(connection, threading.Lock()):
+                yield connection
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
 
     def _listed(self, names: Sequence[str]) -> str:
         return encode(names)
@@ -211,7 +273,8 @@ class SqliteStore(Tables):
             new_last = last + len(settled.entries)
             run(SQL["append"], (last + 1, new_last, agent, number, encode(settled.entries)))
             run(SQL["advance"], (new_last,))
-        many(SQL["decide"], map(codec.decided_values, settled.decided.values()))
+        now = self._clock()
+        many(SQL["decide"], [(*codec.decided_values(decided), now) for decided in settled.decided.values()])
         if round_:
             run(SQL["add_round"], (round_.agent, round_.number, round_.revision, encode(round_)))
 
@@ -228,7 +291,7 @@ class SqliteStore(Tables):
     def changes(self, since: int, limit: int = 1_000, *, patient: bool = False) -> Feed:
         """What was committed after a revision: here, all of it."""
         del patient
-        if self._lock_file and since >= self._last:  # nobody else writes
+        if self._lock and since >= self._last:  # nobody else writes
             return Feed(())
         with self._snapshot(self._reader, self._reading):
             _, trimmed = self._reader.execute(SQL["head"]).fetchone()
@@ -242,15 +305,21 @@ class SqliteStore(Tables):
         with self._changed:
             return self._changed.wait_for(lambda: self._last > since, seconds)
 
-    def trim(self, keep: int, decisions_before: float = 0.0) -> int:
-        """Forget all but the last `keep` revisions, and decisions made earlier."""
+    def try_writing(self) -> None:
+        """Raise what keeps the file from being written, if anything does."""
+        for statement, values in (("try_writing", (ROOM,)), ("tried_writing", ())):
+            with self._transaction():
+                self._writer.execute(SQL[statement], values)
+
+    def trim(self, keep: int, decisions_seconds: float = math.inf) -> int:
+        """Forget all but the last `keep` revisions, and decisions that were committed so long ago."""
         with self._transaction():
             run = self._writer.execute
             last, trimmed = run(SQL["head"]).fetchone()
             (point,) = run(SQL["trim_point"], (last - keep,)).fetchone()
             if point is not None:
                 run(SQL["set_trimmed"], (trimmed := point,))
-        for name, until in slices(trimmed, decisions_before):
+        for name, until in slices(trimmed, self._clock() - decisions_seconds):
             gone = SLICE
             while gone == SLICE:  # a little at a time: commits must not wait for all of it
                 with self._transaction():
@@ -280,12 +349,18 @@ class SqliteStore(Tables):
     def close(self) -> None:
         """Let go of the file."""
         self._checkpointer.close()
-        for name in ("_lookup", "_reader", "_writer"):
-            if hasattr(self, name):
-                getattr(self, name).close()
-        if self._lock_file is not None:
-            os.close(self._lock_file)
-            self._lock_file = None
+        for name, lock in (
+            ("_lister", self._listing),
+            ("_lookup", self._looking),
+            ("_reader", self._reading),
+            ("_writer", self._writing),
+        ):
+            with lock:  # not under somebody's hands
+                if hasattr(self, name):
+                    getattr(self, name).close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
 
 def _gone(rows: Mapping[str, object]) -> list[tuple[str]]:
@@ -294,49 +369,51 @@ def _gone(rows: Mapping[str, object]) -> list[tuple[str]]:
 
 def _check_file(path: Path, create: Catalogue | None) -> None:
     """Refuse a file that is not what it should be, before anything is written to it or beside it."""
-    if create:
-        Codec(create)  # refuses what the tables cannot keep
-    if not path.exists():
-        if create is None:
-            raise NoZone(f"there is no file {path}")
-        return
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as file:
             tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    except sqlite3.DatabaseError as error:
-        raise InvalidInput("store", f"{path} is no store: {error}", "choose another file") from None
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
+            raise InvalidInput("store", f"{path} is no store: {error}", "choose another file") from None
+        raise failure(path, error) from error
     if create and "zone" in tables:
-        raise InvalidInput("store", "the file holds a zone already", "use it as it is, or choose another file")
+        raise _holds_a_zone()
     if tables and "zone" not in tables:
         raise InvalidInput("store", f"{path} is another program's", "choose another file")
     if not tables and create is None:
         raise NoZone("the file holds no zone")
 
 
-def _lock(path: Path) -> int:
-    """Keep other processes from writing the same file; the system lets go of the lock when the process ends."""
-    try:
-        descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise InvalidInput("store", f"{path} cannot be written: {error.strerror}", "choose another place") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise InUse(
-            "store", f"another process has {path} open", "stop it, or use PostgreSQL for several processes"
-        ) from None
-    return descriptor
+def _holds_a_zone() -> Taken:
+    return Taken("store", "the file holds a zone already", "use it as it is, or choose another file")
 
 
-def _migrate(connection: sqlite3.Connection, create: Catalogue | None) -> None:
-    """Bring the schema up to date, within the transaction that is open."""
+def _version(connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    for number, script in migrations(DIALECT):
-        if number > version:
-            for statement in _statements(script):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {number}")
+    return int(version)
+
+
+def _of_another_version(path: Path, version: int) -> InvalidInput:
+    return InvalidInput("store", f"{path} has schema version {version}", f"this Roost works with {latest(DIALECT)}")
+
+
+def _migrate(path: Path, connection: sqlite3.Connection, create: Catalogue | None) -> None:
+    """Bring the schema up to date, within the transaction that is open."""
+    version = _version(connection)
+    if create and version:  # by somebody who was faster
+        raise _holds_a_zone()
+    if version > latest(DIALECT):
+        raise _of_another_version(path, version)
+    try:
+        for number, script in migrations(DIALECT):
+            if number > version:
+                for statement in _statements(script):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {number}")
+    except sqlite3.Error as error:
+        raise failure(
+            path, error, f"its schema, of version {version}, cannot be brought to {latest(DIALECT)}: "
+        ) from error
     if create:
         connection.execute(SQL["make_zone"], (encode(create),))
 

@@ -18,12 +18,12 @@ BEYOND = "\U0010ffff" * 64  # no name comes after it
 SLICE = 2_000  # rows that are forgotten in one transaction
 
 
-def slices(trimmed: int, decisions_before: float) -> tuple[tuple[str, float], ...]:
-    """The statements that forget, with the point up to which they do."""
+def slices(trimmed: int, decisions: float) -> tuple[tuple[str, float], ...]:
+    """The statements that forget, with the point up to which they do; of `decisions` as the dialect tells it."""
     return (
         ("trim_some_feed", trimmed),
         ("trim_some_rounds", trimmed),
-        ("trim_some_decisions", decisions_before),
+        ("trim_some_decisions", decisions),
     )
 
 
@@ -42,6 +42,14 @@ class Tables(ABC):
     @abstractmethod
     def _read(self, name: str, *values: Any) -> list[Any]:
         """All rows of a statement, by a connection on which nobody waits who commits or follows the feed."""
+
+    @abstractmethod
+    def _page(self, name: str, *values: Any) -> list[Any]:
+        """The same for many rows, by another connection: who looks up one thing does not wait for a list."""
+
+    @abstractmethod
+    def _survey(self, name: str, *values: Any) -> list[Any]:
+        """The same for what reads a whole table, by yet another one: a page of a list does not wait for that."""
 
     @abstractmethod
     def _listed(self, names: Sequence[str]) -> Any:
@@ -73,12 +81,12 @@ class Tables(ABC):
         self, limit: int = 100, *, before: tuple[float, str] | None = None, prefix: str = ""
     ) -> list[Decided]:
         """The latest decisions, latest first."""
-        rows = self._read("list_decisions", *(before or (math.inf, "")), *_span(prefix), limit)
+        rows = self._page("list_decisions", *(before or (math.inf, "")), *_span(prefix), limit)
         return list(map(self._codec.decided, rows))
 
     def policy_results(self, since: float) -> list[PolicyResult]:
         """How each policy fared with the requests that were decided since a time."""
-        return list(map(self._codec.policy_result, self._read("policy_results", since)))
+        return list(map(self._codec.policy_result, self._survey("policy_results", since)))
 
     def round(self, agent: str, number: int) -> Round | None:
         """What an agent saw."""
@@ -94,7 +102,7 @@ class Tables(ABC):
     def tenants(self, after: str = "", limit: int = 100, prefix: str = "") -> list[tuple[str, TenantRow]]:
         """Tenants after a name, those with a prefix."""
         first, last = _span(prefix)
-        return list(map(self._codec.tenant, self._read("list_tenants", max(first, after), last, after, limit)))
+        return list(map(self._codec.tenant, self._page("list_tenants", max(first, after), last, after, limit)))
 
     def vm(self, name: str) -> VMRow | None:
         """A VM that runs."""
@@ -114,13 +122,13 @@ class Tables(ABC):
             return []
         if machine is not None:
             span = _span(prefix) if tenant is None else (tenant, tenant)
-            rows = self._read("list_vms_on_machine", machine, *span, after, limit)
+            rows = self._page("list_vms_on_machine", machine, *span, after, limit)
         elif tenant is not None:
-            rows = self._read("list_vms_of_tenant", tenant, after, limit)
+            rows = self._page("list_vms_of_tenant", tenant, after, limit)
         elif prefix:
-            rows = self._read("list_vms_of_tenants", *_span(prefix), after, limit)
+            rows = self._page("list_vms_of_tenants", *_span(prefix), after, limit)
         else:
-            rows = self._read("list_vms", after, limit)
+            rows = self._page("list_vms", after, limit)
         return list(map(self._codec.vm, rows))
 
     def machine(self, name: str) -> MachineRow | None:
@@ -134,7 +142,7 @@ class Tables(ABC):
 
     def amounts(self) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
         """What is used of each machine and what it has, by resource, as the database itself compares them."""
-        return dict(map(self._codec.amounts, self._read("amounts")))
+        return dict(map(self._codec.amounts, self._survey("amounts")))
 
 
 def _span(prefix: str) -> tuple[str, str]:

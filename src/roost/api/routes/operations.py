@@ -132,9 +132,9 @@ async def healthz() -> Health:
 
 @get("/readyz", **anybody("roost.starting", "roost.store_unavailable"))
 async def readyz(scope: Scope) -> Health:
-    """Whether requests can be decided: the zone is loaded, the store can be reached, and it is not stopping."""
+    """Whether requests can be decided: the zone is loaded, the store can be written, and it is not stopping."""
     service = asking_of(scope).service
-    service.check_open()
+    service.check_open(writing=True)
     if service.closing.is_set():
         raise Refused("roost.starting", "the service is stopping")
     return Health(status="ok", detail=service.agent.name)

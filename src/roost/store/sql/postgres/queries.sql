@@ -18,6 +18,10 @@ UPDATE zone SET last = %s
 -- The feed begins later.
 UPDATE zone SET trimmed = %s
 
+-- name: try_writing
+-- Take a number for a transaction that writes nothing: a server that follows another one has none to give.
+SELECT txid_current()
+
 -- name: lock_zone
 -- Number no changes meanwhile.
 SELECT last, trimmed FROM zone FOR UPDATE
@@ -214,8 +218,10 @@ DELETE FROM feed WHERE last IN (SELECT last FROM feed WHERE last <= %s LIMIT %s)
 DELETE FROM rounds WHERE (agent, number) IN (SELECT agent, number FROM rounds WHERE revision < %s LIMIT %s)
 
 -- name: trim_some_decisions
--- Forget some of the decisions made before a time.
-DELETE FROM decisions WHERE key IN (SELECT key FROM decisions WHERE decided < %s LIMIT %s)
+-- Forget some of the decisions that were committed so many seconds ago.
+DELETE FROM decisions WHERE key IN (
+    SELECT key FROM decisions WHERE written <= extract(epoch FROM now())::double precision - %s::double precision LIMIT %s
+)
 
 -- name: trim_point
 -- The last transaction that lies wholly within what may be forgotten.

@@ -163,8 +163,12 @@ DELETE FROM feed WHERE last IN (SELECT last FROM feed WHERE last <= ? LIMIT ?)
 DELETE FROM rounds WHERE (agent, number) IN (SELECT agent, number FROM rounds WHERE revision < ? LIMIT ?)
 
 -- name: trim_some_decisions
--- Forget some of the decisions made before a time.
-DELETE FROM decisions WHERE key IN (SELECT key FROM decisions WHERE decided < ? LIMIT ?)
+-- Forget some of the decisions that were committed up to a time of the store's clock.
+DELETE FROM decisions WHERE key IN (SELECT key FROM decisions WHERE written <= ? LIMIT ?)
+
+-- name: last_written
+-- The time of the store's clock when it was last heard.
+SELECT max(written) FROM decisions
 
 -- name: trim_point
 -- The last transaction that lies wholly within what may be forgotten.
@@ -201,14 +205,23 @@ FROM ranked GROUP BY policy ORDER BY policy
 
 -- name: decide
 -- What came of a key; what was declined before may be decided anew.
-INSERT INTO decisions (key, outcome, decided, request, record, placed) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO decisions (key, outcome, decided, request, record, placed, written) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET
-    outcome = excluded.outcome, decided = excluded.decided, record = excluded.record, placed = excluded.placed
+    outcome = excluded.outcome, decided = excluded.decided, record = excluded.record, placed = excluded.placed,
+    written = excluded.written
 WHERE decisions.outcome = 'declined'
 
 -- name: add_round
 -- What an agent saw.
 INSERT OR REPLACE INTO rounds (agent, number, revision, seen) VALUES (?, ?, ?, ?)
+
+-- name: try_writing
+-- What nobody saw, of some size: whether there is room for more than a page.
+INSERT OR REPLACE INTO rounds (agent, number, revision, seen) VALUES ('', -1, -1, zeroblob(?))
+
+-- name: tried_writing
+-- Nobody needs it.
+DELETE FROM rounds WHERE agent = '' AND number = -1
 
 -- name: round
 -- What an agent saw.
