@@ -197,7 +197,7 @@ def test_interrupted_twice_it_does_not_use_a_machine_that_is_being_updated(servi
     assert walk.returncode == 130
 
 
-def test_bad_arguments_are_refused_before_anything_is_done(service: Serving) -> None:
+def test_bad_arguments_are_refused_before_anything_is_done(lab: Serving) -> None:
     for arguments, words in (
         (("--domain", "77"), "no update domain is called '77'"),
         (("--run", "update {host}"), "in braces it can name machine"),
@@ -206,7 +206,7 @@ def test_bad_arguments_are_refused_before_anything_is_done(service: Serving) -> 
         (("--max-failures", "0"), "--max-failures"),
     ):
         done = subprocess.run(
-            [ROOST, "maintenance", "run", *arguments], env={**os.environ, "ROOST_URL": service.url},
+            [ROOST, "maintenance", "run", *arguments], env={**os.environ, "ROOST_URL": lab.url},
             capture_output=True, text=True, check=False, timeout=PATIENCE,
         )  # fmt: skip
         assert done.returncode != 0
