@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from roost.model.errors import InvalidInput, InvariantBroken, StoreUnavailable
 from roost.model.inventory import zone_of
 from roost.model.request import VM, Constraints
 from roost.rules.policy import Policy
-from roost.store import sqlite
+from roost.store import postgres, sqlite
 from roost.store.contract import (
     LARGEST_GROUP,
     Committed,
@@ -1308,6 +1309,46 @@ def test_a_commit_of_which_nobody_heard_is_not_done_twice(
     assert names(store.commit([place("k", "t", {"a": "m1"})], recheck)) == ["replayed"]
     assert answers == []
     assert [entry.key for _, entry in store.changes(1).after(1)] == ["k"]
+
+
+@in_postgres
+def test_a_server_that_says_nothing_is_given_up_and_used_again_when_it_does(
+    homes: Homes, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(postgres.LINES, "lookup", 0.3)
+    with closing(PostgresStore(homes.database)) as hasty, psycopg.connect(homes.database) as other:
+        assert hasty.decided("first")
+        other.execute("LOCK TABLE decisions IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(StoreUnavailable, match=r"no answer for 0\.3 s"):
+            hasty.decided("first")
+        assert hasty.machine("m1")
+        other.rollback()
+        assert hasty.decided("first")
+
+
+@in_postgres
+def test_who_waits_for_a_server_gives_up_when_the_store_is_closed(homes: Homes, store: Store) -> None:
+    said: list[str] = []
+    waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+    def wait() -> None:
+        try:
+            leaving.decided("first")
+        except StoreUnavailable as error:
+            said.append(str(error))
+
+    leaving = PostgresStore(homes.database)
+    with psycopg.connect(homes.database) as other, psycopg.connect(homes.database, autocommit=True) as watch:
+        other.execute("LOCK TABLE decisions IN ACCESS EXCLUSIVE MODE")
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while watch.execute(waiting).fetchone() is None:
+            assert thread.is_alive()
+        leaving.close()
+        thread.join(5)
+    assert said == ["PostgreSQL cannot be used: the store is closed"]
+    with pytest.raises(StoreUnavailable, match="the store is closed"):
+        leaving.head()
 
 
 @in_sqlite
