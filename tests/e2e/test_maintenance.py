@@ -304,7 +304,7 @@ def test_vms_of_a_lower_priority_are_evicted_wait_and_come_back(lab: Serving) ->
         evicted = sum(each.evicted for each in done)
         assert (evicted > 0, all(each.whole for each in done)) == (True, True)
         assert set(graces) == {30.0}, "they get the time that the policy gives them"
-        eventually(lambda: len(client.get_tenant("render").vms) == 6)
+        eventually(lambda: len(client.list_vms(tenant="render").items) == 6)
         found = list(client.evictions(tenant="render"))
         assert len(found) == evicted
         assert {(each.cause_priority, each.cause_tenant, each.grace) for each in found} == {("", "", 30.0)}
