@@ -329,15 +329,15 @@ class PlainAllocator:
                 found.append(m)
         return found
 
-    def too_small(
-        self, wanted: Sequence[tuple[Wish, int]], unit: str, most_per_machine: int, most_per_rack: int
-    ) -> frozenset[int]:
-        """The units that cannot have all that is wanted: too few of a kind fit, one kind alone, or too little is left.
+    def too_small(self, wanted: Sequence[tuple[Wish, int]], limits: Constraints) -> frozenset[int]:
+        """The units of a co-location that cannot have all that is wanted: too few of a kind fit, one kind alone, in as
+        many racks as may be, or the machines that take any are in too few domains, or have too little left.
 
         `wanted`: what each VM asks for, and how many of it. Where all are of one priority, a machine that is not for a
         VM now is not for it later, either.
         """
-        rows, evicts = self.rows(), not any(bound.rule.spares for bound in self.rules.validators)
+        rows, unit = self.rows(), limits.colocate
+        evicts = not any(bound.rule.spares for bound in self.rules.validators)
         bands = {self.priority(wish.vm) if evicts else -1 for wish, _ in wanted}
         small = set()
         for u in {getattr(machine, unit) for machine in rows.machines}:
@@ -345,25 +345,34 @@ class PlainAllocator:
             useful: set[int] = set()
             for wish, number in wanted:
                 failures = self._failures(wish, rows, self.vm_row(wish.vm, wish.tenant, wish.purpose), ())[1]
-                supported = self.zone.supported[self.zone.vm_type(wish.vm.type)]
-                band, fit = self.priority(wish.vm) if evicts else -1, Counter[int]()
+                in_racks = Counter[int]()
                 for m, machine in own.items():
-                    need, left, count = self.demand(wish.vm)[machine.generation], list(machine.free[band]), 0
-                    while min(has - amount for has, amount in zip(left, need, strict=True)) >= 0 and count < 10_000:
-                        left = [has - amount for has, amount in zip(left, need, strict=True)]
-                        count += 1
-                    if not supported[machine.generation] or (len(bands) == 1 and failures[m] is not None):
-                        count = 0
-                    fit[machine.rack] += min(count, most_per_machine) if most_per_machine else count
-                    if count:
+                    if count := self._fit(wish.vm, machine, evicts, len(bands) == 1 and failures[m] is not None):
                         useful.add(m)
-                if sum(min(n, most_per_rack) if most_per_rack else n for n in fit.values()) < number:
+                        in_racks[machine.rack] += min(count, limits.max_per_machine or count)
+                most = [min(n, limits.max_per_rack or n) for n in in_racks.values()]
+                if sum(sorted(most, reverse=True)[: limits.max_fault_domains or len(most)]) < number:
+                    small.add(u)
+            everyone = sum(number for _, number in wanted)
+            for domain, least in (("rack", limits.min_fault_domains), ("update_domain", limits.min_update_domains)):
+                if least > 1 and len({getattr(own[m], domain) for m in useful}) < min(least, everyone):
                     small.add(u)
             for r in range(len(self.zone.resources)) if len(wanted) > 1 else ():
-                least = sum(number * self._least(wish.vm, r) for wish, number in wanted)
-                if sum(own[m].free[min(bands)][r] for m in useful) < least:
+                needed = sum(number * self._least(wish.vm, r) for wish, number in wanted)
+                if sum(own[m].free[min(bands)][r] for m in useful) < needed:
                     small.add(u)
         return frozenset(small)
+
+    def _fit(self, vm: VM, machine: SimpleNamespace, evicts: bool, failed: bool) -> int:
+        """How many such VMs fit on a machine, one after another."""
+        if failed or not self.zone.supported[self.zone.vm_type(vm.type)][machine.generation]:
+            return 0
+        need, left = self.demand(vm)[machine.generation], list(machine.free[self.priority(vm) if evicts else -1])
+        count = 0
+        while min(has - amount for has, amount in zip(left, need, strict=True)) >= 0 and count < 10_000:
+            left = [has - amount for has, amount in zip(left, need, strict=True)]
+            count += 1
+        return count
 
     def _least(self, vm: VM, resource: int) -> int:
         """What a VM takes of a resource at the least, on whatever it runs."""

@@ -219,8 +219,7 @@ class World:
             kind = vm.type, vm.priority, vm.isolated, vm.colocation, vm.requires, pins, own
             wish, number = kinds.get(kind, (Wish(vm, request.tenant, purpose=purpose), 0))
             kinds[kind] = wish, number + 1
-        limits = constraints.max_per_machine, constraints.max_per_rack
-        return self.oracle.too_small(list(kinds.values()), constraints.colocate, *limits)
+        return self.oracle.too_small(list(kinds.values()), constraints)
 
     def _fit_somehow(self, request: Request, constraints: Constraints, decision: Decision, unit: int) -> bool:
         """Whether all VMs find a machine if those that stay together do so in a unit; each takes the first valid."""

@@ -168,8 +168,7 @@ def test_a_search_goes_on_where_it_stopped_and_finds_the_last_place(
     assert ticket.answer.ok
     assert {placement.machine.split("-")[0] for placement in ticket.answer.placements} == {"three"}
     assert ticket.search is not None
-    assert ticket.search.turns <= 9
-    assert ticket.search.turns >= len(ticket.search.tried), "several racks were tried in one turn"
+    assert turns >= len(ticket.search.tried), "several racks were tried in one turn"
     puzzled.check_invariants()
 
 
@@ -190,7 +189,7 @@ def test_a_search_that_takes_too_many_turns_is_cut_short_and_says_so(
     puzzled: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_module, "IN_VAIN", 1)
-    monkeypatch.setattr(agent_module, "TURNS", 3)
+    monkeypatch.setattr(agent_module, "IN_ALL", 6)  # two in each of three racks
     puzzled.allocator.quarantine_cluster("three")
     ticket = puzzled.submit(PlaceVMs(MIXED))
     (answer,) = puzzled.run(ticket)

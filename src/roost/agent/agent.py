@@ -11,7 +11,6 @@ next round is decided while the last one is being committed.
 
 from __future__ import annotations
 
-import math
 import time
 import uuid
 from collections import deque
@@ -29,6 +28,7 @@ from roost.agent.decision import Decision
 from roost.agent.evicting import MustWait, going_with
 from roost.agent.gang import Search
 from roost.agent.healing import to_heal
+from roost.agent.lines import Lines
 from roost.agent.moving import held_for, moving, refused
 from roost.agent.operation import (
     AddMachines,
@@ -76,14 +76,13 @@ from roost.store.contract import (
     Store,
 )
 
-LONGEST_KEY = 250  # a key that somebody chose, and before it the namespace that it is in
+LONGEST_WHOLE_KEY = 250  # a key that somebody chose, and before it the namespace that it is in
 LARGE = 32  # VMs of an operation, above which it takes turns with smaller ones
-QUIET_SECONDS = 0.02  # without smaller ones, after which large ones follow each other
 ROUND_SECONDS = 0.01  # for which a round decides at the most; then the one that it is at is its last
 MUCH = 256  # VMs answered for and entries taken in, after which a step ends
 FOLLOWED = 1_000  # entries of the feed that are taken in before others have their turn
 IN_VAIN = 2_000  # VMs that may be placed in vain for one request, before others have their turn
-TURNS = 20  # that a request has
+IN_ALL = 40_000  # and in all of its turns
 
 _encode = msgspec.json.Encoder().encode
 
@@ -130,6 +129,11 @@ class Ticket(msgspec.Struct, eq=False):
     asking: bool = False  # it is being asked just now
     generation: int = 0  # of what it changed, once it is committed
     search: Search | None = None  # for a place where VMs that must stay together have room, if it takes several turns
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the search has more to try, and may."""
+        return self.search is not None and self.search.goes_on
 
 
 class _Unfinished(Exception):
@@ -211,12 +215,7 @@ class Agent:
         self._limits, self._clock, self._now = limits, clock, now
         self.avoidance = Avoidance(self.settings.top, self.settings.window, seed, favourites=self.settings.favourites)
         self.counters = Counters()
-        self._queue: deque[Ticket] = deque()
-        self._large: deque[Ticket] = deque()  # those that take longer: see `_turn`
-        self._large_round, self._large_began = 0, 0.0  # that the last of these had, and when
-        self._large_next = 0.0  # when the next may come between smaller ones, if some of those have come between
-        self._some_between = True
-        self._last_small = -math.inf  # when one of those was asked for
+        self._lines = Lines(clock, self.settings.group)
         self._held: deque[Ticket] = deque()  # wait for their tenant, or for the feed
         self._rounds: dict[int, list[Ticket]] = {}  # under way
         self._busy: set[str] = set()  # tenants with something under way
@@ -240,7 +239,7 @@ class Agent:
 
     def _begin(self, loaded: Loaded) -> None:
         self.replica = loaded.replica
-        for ticket in (*self._queue, *self._large, *self._held):
+        for ticket in (*self._lines, *self._held):
             ticket.search = None  # machines have other rows by now
         self.courier.follow(self.replica.revision)
         if loaded.split is self.split:
@@ -267,35 +266,37 @@ class Agent:
     ) -> Ticket:
         """Queue an operation. The same key is never done twice; one is made up when empty. `by`: who asks."""
         ticket = self._ticket(operation, key, done, by)
-        line = self._line_of(ticket)
-        line.append(ticket)
-        if line is self._queue:
-            self._last_small = ticket.submitted
+        self._queue(ticket)
         return ticket
 
-    def _line_of(self, ticket: Ticket) -> deque[Ticket]:
-        """Where an operation waits for its turn."""
-        return self._large if size_of(ticket.operation) > LARGE else self._queue
+    def _queue(self, ticket: Ticket, *, first: bool = False) -> None:
+        """Let an operation wait for its turn; `first`: it has waited before."""
+        operation = ticket.operation
+        size = size_of(operation)
+        if isinstance(operation, ReleaseVMs) and not operation.vms:
+            known = self.replica.allocator.tenants.get(operation.tenant)
+            size = len(known.vms) if known else 1
+        self._lines.join(ticket, large=size > LARGE or ticket.unfinished, first=first)
 
     def _ticket(self, operation: Operation, key: str, done: Callable[[Answer], None] | None, by: str) -> Ticket:
-        if not isinstance(key, str) or len(key) > LONGEST_KEY:
-            raise InvalidInput("key", f"is {key!r}", f"use a text of up to {LONGEST_KEY} characters")
+        if not isinstance(key, str) or len(key) > LONGEST_WHOLE_KEY:
+            raise InvalidInput("key", f"is {key!r}", f"use a text of up to {LONGEST_WHOLE_KEY} characters")
         key, request = key or uuid.uuid4().hex, _encode(operation)
         if "\0" in key or b"\\u0000" in request:
             raise InvalidInput("operation", "has a NUL character in a text", "leave it out")
         return Ticket(key, operation, request, self._clock(), done, by)
 
     def rehearse(
-        self, operation: Operation, key: str = "", by: str = "", retries: int = 0
+        self, operation: Operation, key: str = "", by: str = "", retries: int = 0, search: Search | None = None
     ) -> tuple[Ticket, Proposal | None]:
         """Decide an operation as if it were to be done, and take it back at once.
 
         The proposal is for a dry commit, whose outcome `conclude` makes an answer of; there is none if the operation
         makes no sense, or has to wait. A ticket without an answer lost a race: rehearse it again, so often as it says,
-        once the feed has brought more.
+        once the feed has brought more. One that is unfinished was declined for want of time: go on with its `search`.
         """
         ticket = self._ticket(operation, key, None, by)
-        ticket.dry, ticket.retries = True, retries
+        ticket.dry, ticket.retries, ticket.search = True, retries, search
         self._number += 1
         replica, number = self.replica, self._number
         replica.ahead[number] = RoundAhead()
@@ -342,12 +343,12 @@ class Agent:
     @property
     def can_decide(self) -> bool:
         """Whether a step would decide something now."""
-        return not (self._outdated or self._behind or self.full) and bool(self._turn()[0])
+        return not (self._outdated or self._behind or self.full) and bool(self._lines.turn()[0])
 
     @property
     def waiting(self) -> int:
         """Operations that are queued."""
-        return len(self._queue) + len(self._large) + len(self._held)
+        return len(self._lines) + len(self._held)
 
     @property
     def needs_news(self) -> bool:
@@ -357,7 +358,7 @@ class Agent:
     @property
     def idle(self) -> bool:
         """Nothing is queued or under way."""
-        return not (self._queue or self._large or self._held or self._rounds or self._unfed)
+        return not (self._lines or self._held or self._rounds or self._unfed)
 
     def close(self) -> None:
         """Stop the courier; what was not answered stays unanswered."""
@@ -367,7 +368,7 @@ class Agent:
 
     def step(self, wait: float = 0.0) -> bool:
         """One turn: take in answers and news, then decide a round. Waits up to `wait` s if there is nothing to do."""
-        blocked = not self._behind and (self.full or self._outdated or not self._turn()[0])
+        blocked = not self._behind and (self.full or self._outdated or not self._lines.turn()[0])
         deliveries = self.courier.receive(wait if blocked else 0.0)
         placed, followed = self.counters.placed_vms, self.counters.followed
         for delivery in deliveries:
@@ -382,7 +383,7 @@ class Agent:
             return True  # let others have their turn before more is decided
         if self.can_decide:
             decided = self._decide_round()
-        elif not (self._queue or self._large or deliveries or self._behind):
+        elif not (self._lines or deliveries or self._behind):
             self.replica.allocator.refresh(1)
         return decided or self._behind or bool(deliveries)
 
@@ -394,7 +395,7 @@ class Agent:
         ahead = replica.ahead[number] = RoundAhead()
         tickets: list[Ticket] = []
         proposals: list[Proposal] = []
-        line, most = self._turn()
+        line, most = self._lines.turn()
         vms, started = 0, self._clock()
         while line and len(tickets) < most and vms < self.settings.group_vms:
             if tickets and self._clock() > started + ROUND_SECONDS:
@@ -409,7 +410,8 @@ class Agent:
                 self._held.append(ticket)
                 continue
             except _Unfinished:
-                line.append(ticket)
+                self._queue(ticket)
+                self._lines.rest(started)
                 break
             except RoostError as error:
                 if ticket.asked:
@@ -425,10 +427,9 @@ class Agent:
                 vms += len(proposal.placed)
                 ahead.plain &= not (proposal.victims or proposal.leaving or proposal.requeued)
             elif not isinstance(proposal, store.Decline | store.Ask):
+                vms += len(proposal.released) if isinstance(proposal, store.Release) else 0
                 ahead.plain = False
-        self._some_between = line is self._queue
-        if line is self._large:
-            self._large_round, self._large_began = number, started
+        self._lines.had(line, number if tickets else None, started)
         if not tickets:
             del replica.ahead[number]
             return False
@@ -449,21 +450,6 @@ class Agent:
         self.courier.send(Group(seen, proposals, self.recheck, self.settings.strict))
         return True
 
-    def _turn(self) -> tuple[deque[Ticket], int]:
-        """Whose turn it is, and how many of them a round takes.
-
-        A large operation has a round of its own. While smaller ones keep coming, there is one such round at a time, and
-        then none for as long as it took, from its decision to its answer.
-        """
-        if not self._large:
-            return self._queue, self.settings.group
-        now = self._clock()
-        quiet = not self._queue and now - self._last_small >= QUIET_SECONDS
-        rested = self._large_round not in self._rounds and now >= self._large_next
-        if quiet or (rested and (self._some_between or not self._queue)):
-            return self._large, 1
-        return self._queue, self.settings.group
-
     def _must_wait(self, ticket: Ticket) -> bool:
         """Whether something of the same tenant is under way."""
         tenant = _tenant_of(ticket.operation)
@@ -472,7 +458,7 @@ class Agent:
     def _release_held(self) -> None:
         """Look at what waited again, before what came later."""
         for ticket in reversed(self._held):
-            self._line_of(ticket).appendleft(ticket)
+            self._queue(ticket, first=True)
         self._held.clear()
 
     # ----------------------------------------------------------------------------------------------- deciding
@@ -554,7 +540,7 @@ class Agent:
         ticket.search = ticket.search or self._search(request)
         decision = ticket.decision = replica.place(request, round_, position, top, at, purpose, leaving, ticket.search)
         ticket.decided = self._clock()
-        if not decision.ok and ticket.search and ticket.search.go_on(TURNS) and not ticket.dry:
+        if not decision.ok and ticket.unfinished and not ticket.dry:
             raise _Unfinished
         if (
             self.shadow is not None and decision.trial.top == 1 and not ticket.dry
@@ -613,7 +599,9 @@ class Agent:
         """For a place that has room for all VMs of a request, if they must stay together."""
         known = self.replica.allocator.tenants.get(request.tenant)
         constraints = known.constraints if known else request.constraints
-        return Search(IN_VAIN) if constraints and constraints.colocate else None
+        if constraints is None or not constraints.colocate:
+            return None
+        return Search(IN_VAIN, IN_ALL, self._clock, ROUND_SECONDS)
 
     def _evict(self, operation: EvictVMs, common: _Common) -> Proposal:
         """VMs go that are not of the highest priority, and those that have to go with them."""
@@ -740,8 +728,7 @@ class Agent:
         """Answers first: what the feed says of the agent's own commits is then known."""
         if delivery.round is not None:
             tickets = self._rounds.pop(delivery.round)
-            if delivery.round == self._large_round:
-                self._large_next = 2 * self._clock() - self._large_began
+            self._lines.answered(delivery.round)
             self.commit_seconds.append(delivery.seconds)
             for ticket in tickets:
                 self._busy.discard(_tenant_of(ticket.operation))
@@ -845,7 +832,7 @@ class Agent:
                 took=took,
             )
         elif ticket.asking:
-            self._line_of(ticket).appendleft(ticket)  # and look again: the feed since then comes with this answer
+            self._queue(ticket, first=True)  # and look again: the feed since then comes with this answer
         elif ticket.refusal:
             self._answer(ticket, "declined", ticket.refusal, took=took)
         elif ticket.decision is not None and not ticket.decision.ok:
@@ -893,7 +880,7 @@ class Agent:
             ticket.retries += 1
             ticket.decision, ticket.search, ticket.asked = None, None, conflict.reason in BEHIND
             if not ticket.dry:
-                self._line_of(ticket).appendleft(ticket)
+                self._queue(ticket, first=True)
 
     def _broken(self, operation: Operation, conflict: Conflict) -> InvalidInput:
         """What is to be answered where the store says that something is not as whoever asks was told."""

@@ -572,7 +572,7 @@ class Allocator:
         found = _giving_way((yield from explaining(decision.engine, past, subject)), subject, decision.victims)
         if decision.ok or not remedied or decision.engine is not arm.engine:
             return found
-        rehearsal = Rehearsal(arm.engine, arm.shapes, past)
+        rehearsal = Rehearsal(arm.engine, arm.shapes, past, decision.after)  # nothing was placed, so all is the same
         request, number = decision.request, self._number(decision.request)
         return found.with_remedies((yield from seeking_remedies(self, rehearsal, request, number, decision.trial)))
 

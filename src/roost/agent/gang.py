@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -106,17 +106,27 @@ def _counting(seating: Seating, order: Sequence[int], machines: Sequence[int], a
 class Search:
     """A search for a place where VMs that must stay together have room, over several turns if it takes that many."""
 
-    def __init__(self, most: int) -> None:
-        """`most`: VMs that may be placed in vain in one turn."""
-        self.most, self.turns = most, 1
-        self.spent = 0  # VMs placed in vain in the last turn
+    def __init__(self, in_turn: int, in_all: int, clock: Callable[[], float], seconds: float) -> None:
+        """`in_turn`, `in_all`: VMs that may be placed in vain; `seconds`: that a turn may take."""
+        self._in_turn, self._in_all, self._clock, self._seconds = in_turn, in_all, clock, seconds
+        self._began, self._before, self._spent = 0.0, 0, 0  # the turn, and VMs placed in vain before it, and in all
         self.tried: tuple[int, ...] = ()  # units (see `TenantDesk.unit_of`) that turned out to be too small
         self.left = 0  # units that may have room and were not tried when the last turn ended
 
-    def go_on(self, turns: int) -> bool:
+    def begin(self) -> None:
+        """Have another turn."""
+        self._began, self._before, self.left = self._clock(), self._spent, 0
+
+    def note(self, tried: tuple[int, ...], placed: int) -> bool:
+        """So many VMs were placed in the last of these in vain; whether the turn is over."""
+        self.tried, self._spent = tried, self._spent + placed
+        late = self._clock() - self._began > self._seconds
+        return late or self._spent - self._before >= self._in_turn
+
+    @property
+    def goes_on(self) -> bool:
         """Whether there is more to try, and another turn to do it in."""
-        self.turns += 1
-        return self.left > 0 and self.turns <= turns
+        return self.left > 0 and self._spent < self._in_all
 
 
 def place_gang(
@@ -147,19 +157,18 @@ def placing_gang(
     try:
         tried = search.tried if search else ()
         if search:
-            search.spent = search.left = 0
+            search.begin()
         closed = closed_units(engine, shapes, order, seating, tried)
         trial = furthest = yield from _attempt(engine, shapes, order, seating, closed, tried, top)
         while trial.failed_vm is not None and (unit := _too_small(engine, trial)) is not None:
             assert unit not in trial.refused, "no rule of the policy keeps VMs out of a refused unit"
             tried = (*tried, unit)
-            if search:
-                search.tried, search.spent = tried, search.spent + len(trial.machines)
+            over = search is not None and search.note(tried, len(trial.machines))
             closed = (*trial.refused, unit) if len(tried) > 1 else closed_units(engine, shapes, order, seating, tried)
             left = _units(engine, seating) - len(closed)
-            if search and search.spent >= search.most:
+            if search and over:
                 search.left = left
-            if left == 0 or (search and search.left):
+            if left == 0 or over:
                 break
             yield
             trial = yield from _attempt(engine, shapes, order, seating, closed, tried, top)
@@ -181,7 +190,7 @@ def closed_units(
     constraints = seating.parts[""].terms.constraints
     colocate = constraints.colocate
     wanted = Counter(shapes[i] for i in order if not seating.sets or not seating.sets[i])
-    room = roomy(engine, list(wanted.items()), colocate, constraints.max_per_machine, constraints.max_per_rack)
+    room = roomy(engine, list(wanted.items()), colocate, constraints)
     first = engine.desk.first_unit(colocate)
     small = np.setdiff1d(np.flatnonzero(~room) + first, tried)
     return (*small.tolist(), *tried)

@@ -126,6 +126,7 @@ class Healer:
         self._new: list[RunningVM] = []  # of these, those that are to be asked for
         self._asked: set[str] = set()  # and those under way
         self._turns = Turns(agent, clock)  # and those that found no machine
+        self._had_turn: set[str] = set()  # of these, those whose turn is over once what is under way is answered
         self._untold: dict[str, None] = {}  # of which it is to be told why
         self._tellable, self._told = float(TOLD), clock()
         self._failures: dict[str, list[float]] = {}  # by machine: when it went down
@@ -213,6 +214,7 @@ class Healer:
     def _forget(self, name: str) -> None:
         self._lost.pop(name, None)
         self._untold.pop(name, None)
+        self._had_turn.discard(name)
         self._turns.drop(name)
 
     def _note(self, failed: set[str], back: set[str], now: float) -> None:
@@ -256,6 +258,8 @@ class Healer:
 
     def _answered(self, names: tuple[str, ...], tenant: str, ticket: Ticket, tried: int, answer: Answer) -> None:
         self._asked.difference_update(names)
+        had_turn = self._had_turn.intersection(names)
+        self._had_turn -= had_turn
         for name in names:
             if lost := self._lost.get(name):
                 lost.why, lost.key = lost.why or answer.detail, answer.key
@@ -271,6 +275,8 @@ class Healer:
             for name in names:
                 if len(names) > 1:  # not all of them: then each by itself
                     self._ask((name,), tenant)
+                elif name in had_turn:  # somebody else was faster
+                    self._turns.again(name, self._patience)
                 else:
                     self._line_up(name, tried)
 
@@ -304,14 +310,16 @@ class Healer:
     def _try(self, name: str) -> Result:
         """Ask for a VM if it finds a machine on the copy."""
         if name in self._asked:
+            self._had_turn.add(name)
             return "gone"
         if not self._is_lost(name):
             self._forget(name)
             return "gone"
         tenant = self._agent.allocator.vms[name].tenant
-        _, proposal = self._agent.rehearse(HealVMs(tenant, (name,)))
-        if isinstance(proposal, Decline):
+        ticket, proposal = self._agent.rehearse(HealVMs(tenant, (name,)))
+        if isinstance(proposal, Decline) and not ticket.unfinished:
             return "none"
+        self._had_turn.add(name)
         self._ask((name,), tenant)
         return "asked"
 

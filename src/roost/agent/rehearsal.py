@@ -36,13 +36,13 @@ def try_out(view: View, kernel: ModuleType, rules: RuleSet, shapes: Shapes) -> N
 class Rehearsal:
     """A copy of an engine's view, now or as it was, that places as the engine would, starting with the same lots."""
 
-    def __init__(self, engine: Engine, shapes: Shapes, copy: View | None = None) -> None:
-        """`copy`: of the view as it was, for this alone; else it is copied as it is."""
+    def __init__(self, engine: Engine, shapes: Shapes, copy: View | None = None, as_of: int | None = None) -> None:
+        """`copy`: of the view as it was `as_of` a revision, for this alone; else it is copied as it is."""
         self.shapes = shapes
         view = copy or engine.view.at(engine.view.revision)
         self.engine = Engine(view, engine.rules, engine.seed, kernel=engine.kernel)
         self._lots = engine.rng.copy()
-        self._copied = view.links["revision"].copy()  # when each machine had changed last
+        self._as_of = engine.view.revision if as_of is None else as_of
 
     def trying_out(self, request: Request, tenant: int, beside: Seating, purpose: Purpose) -> Steps[Trial]:
         """What would come of a request, a step at a time; nothing stays placed."""
@@ -56,8 +56,8 @@ class Rehearsal:
         return trial
 
     def unchanged(self, machines: Sequence[int], view: View) -> list[int]:
-        """Those of some machines that are in the view as they were when it was copied."""
-        return [m for m in machines if view.links["revision"][m] == self._copied[m]]
+        """Those of some machines that are in the view as they are in the copy of it."""
+        return [m for m in machines if view.links["revision"][m] <= self._as_of]
 
     @contextmanager
     def lifted(self, clusters: Iterable[int]) -> Iterator[None]:

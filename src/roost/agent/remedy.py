@@ -48,7 +48,7 @@ def seeking_remedies(
                 if (yield from _fits(rehearsal, request, number, failed, constraints)):
                     found.append(remedy)
                     break
-        for machine, vms in _groups_to_free(allocator, rehearsal, request.tenant, failed):
+        for machine, vms in (yield from _groups_to_free(allocator, rehearsal, request.tenant, failed)):
             with rehearsal.without((machine, vm.shape) for vm in vms):
                 if (yield from _fits(rehearsal, request, number, failed, constraints)):
                     name = allocator.zone.machine_names[machine]
@@ -112,7 +112,7 @@ def _thresholds_to_lift(view: View, purpose: Purpose) -> Iterator[tuple[int, Rem
 
 def _groups_to_free(
     allocator: Allocator, rehearsal: Rehearsal, tenant: str, failed: Trial
-) -> Iterator[tuple[int, tuple[RunningVM, ...]]]:
+) -> Steps[list[tuple[int, tuple[RunningVM, ...]]]]:
     """Other tenants' VMs on one machine whose release would make room for the VM that failed: fewest, then smallest."""
     assert failed.failed_vm is not None
     vm = failed.shapes[failed.failed_vm].row[0]
@@ -134,6 +134,8 @@ def _groups_to_free(
         amounts = [(v.shape.row["demand"][0][generation[machine]], v) for v in others]
         amounts.sort(key=lambda pair: (-int(pair[0][short].sum()), pair[1].name))
         held[machine] = [(amount.tolist(), v) for amount, v in amounts[:VMS_TRIED]]
+    yield
+    found = []
     for count in range(1, MOST_FREED + 1):
         options = []
         for machine, vms_held in held.items():
@@ -142,5 +144,8 @@ def _groups_to_free(
                 gained = [sum(vms_held[i][0][r] for i in group) for r in range(len(wanted))]
                 if all(g >= w for g, w in zip(gained, wanted, strict=True)):
                     options.append((gained[0], machine, group))
+            if count > 2:
+                yield
         for _, machine, group in sorted(options)[:GROUPS_TRIED]:
-            yield machine, tuple(held[machine][i][1] for i in group)
+            found.append((machine, tuple(held[machine][i][1] for i in group)))
+    return found

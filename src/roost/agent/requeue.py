@@ -155,8 +155,8 @@ class Requeue:
         unit = self._unit(name)
         if name in self._asked or all(self._over.get(vm) == each.cause for vm, each in unit.vms.items()):
             return "gone"
-        _, proposal = self._agent.rehearse(unit.operation, unit.key)
-        if isinstance(proposal, Decline):
+        ticket, proposal = self._agent.rehearse(unit.operation, unit.key)
+        if isinstance(proposal, Decline) and not ticket.unfinished:
             return "none"
         self._asked.add(name)
         ticket = self._agent.submit(unit.operation, unit.key, by=BY)

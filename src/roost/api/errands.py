@@ -21,7 +21,7 @@ T = TypeVar("T")
 SLOTS = 2  # errands that are done at once; each has a copy of the zone
 MOST_WAITING = 64  # errands that may wait for a slot
 SLICE_SECONDS = 0.003  # that an errand has, before requests have their turn; a single step may take longer
-REST = 2.0  # how much longer than a slice the requests have, while there are any
+REST = 6.0  # how much longer than a slice the requests have, while there are any
 WAIT_SECONDS = 10.0  # for a slot, before an errand is given up
 
 
@@ -35,17 +35,17 @@ class Errands:
         self.cut_short = 0  # errands that took too long, so far
         self.refused = 0  # errands that nobody had time for, so far
 
-    async def run(self, begin: Callable[[], Steps[T]], seconds: float) -> T:
+    async def run(self, begin: Callable[[], Steps[T]], seconds: float, patience: float = WAIT_SECONDS) -> T:
         """Do an errand, for as long as it may compute; then it tells what it has, or raises CutShort.
 
-        It begins when there is a slot for it. Raises Refused if there is none.
+        It begins when there is a slot for it. Raises Refused if there is none for as long as its `patience` lasts.
         """
         if self.waiting >= MOST_WAITING:
             self.refused += 1
             raise Refused("roost.overloaded", f"{self.waiting} others wait to be explained")
         self.waiting += 1
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(patience):
                 await self._slots.acquire()
         except TimeoutError:
             self.refused += 1

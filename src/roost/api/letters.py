@@ -31,9 +31,14 @@ LARGEST = 10_000  # bytes
 log = structlog.get_logger()
 
 
+def _folder(store: str) -> Path:
+    """Beside the file itself, whatever links lead to it."""
+    return Path(f"{Path(store).resolve()}.letters")
+
+
 def folder_of(store: str) -> Path | None:
     """Where letters for a store lie; there are none for what several processes can write."""
-    return None if store.startswith(POSTGRES) or "://" in store or store == "memory:" else Path(f"{store}.letters")
+    return None if store.startswith(POSTGRES) or "://" in store or store == "memory:" else _folder(store)
 
 
 # -------------------------------------------------------------------------------------------------------------- leaving
@@ -41,7 +46,7 @@ def folder_of(store: str) -> Path | None:
 
 def leave(store: str, name: str, kept: str) -> bool:
     """Leave a token for the service that has a store open; whether somebody took the letter."""
-    folder, owner = Path(f"{store}.letters"), Path(store).stat()
+    folder, owner = _folder(store), Path(store).stat()
     folder.mkdir(mode=0o700, exist_ok=True)
     letter, draft = folder / name, folder / f".{name}.{os.getpid()}"
     draft.touch(mode=0o600)

@@ -65,7 +65,7 @@ TICK_SECONDS = 0.05  # between looks at the feed, and at caches to refresh, when
 MEASURE_SECONDS = 1.0  # between measurements of the zone
 NEVER_SECONDS = 600.0  # between looks whether trimming was turned on meanwhile
 RULE_KINDS = 16  # kinds of request whose funnels are averaged
-RULES_EVERY = 30  # measurements, before those of the rules, which take longer
+RULES_SECONDS = 30.0  # between measurements of the rules
 CATCH_UP_SECONDS = 2.0  # to wait for the feed, before something is said to make no sense
 HEALER_SECONDS = 2.0  # that each further worker leaves to those before it, when machines go down
 PROBE_SECONDS = 0.5  # between attempts to reach a store that is away
@@ -75,7 +75,9 @@ COMPILES_WAITING = 8  # policies that may wait to be compiled
 SLOW_WAITING = 8  # snapshots and explanations of past decisions that may wait for their turn
 SLOW_SECONDS = 120.0  # that these may take; clients wait as long
 EXPLAIN_SECONDS = 2.0  # of computing that an explanation may take
-REFUSAL_SECONDS = 0.25  # the same for one that comes with a refusal
+REFUSAL_SECONDS = 0.1  # the same for one that comes with a refusal, which must not wait for it for long
+REFUSAL_PATIENCE = 0.5  # seconds that such a one waits until others are done
+BUSY_SECONDS = 0.05  # after a request, for which there are probably more
 EXPLAINED_SECONDS = 1.0  # how long the reasons of a refusal are good for another one of the same kind
 CAPACITY_SECONDS = 1.0  # how old counts may be
 DAY = 86_400.0
@@ -102,7 +104,6 @@ class Service:
         self.queued_vms = self.queued_requests = 0
         self.down = ""  # why the store cannot be used just now
         self.unwritable = ""  # why nothing can be written to it just now, though it may be read
-        self._measured = 0  # times
         self.lag = 0  # changes that the agent has not seen yet
         self._loop = asyncio.get_running_loop()
         self._pumping, self._gathered, self._waiting_for_turn = False, 0, False
@@ -127,7 +128,8 @@ class Service:
         self._slow = ThreadPoolExecutor(1, "roost-slow")  # one at a time: each holds a copy of the zone
         self._slow_waiting, self._rehearsing = 0, asyncio.Lock()
         self.pulse = Pulse(self._loop, self.metrics.held.observe)
-        self.errands = Errands(lambda: self.queued_requests > 0)
+        self.errands = Errands(lambda: self._loop.time() - self._last_asked < BUSY_SECONDS)
+        self._last_asked = -BUSY_SECONDS  # when somebody asked for something to be done
         self._explaining: dict[Any, asyncio.Future[Explanation]] = {}  # by kind of refusal
         self._rooms: dict[tuple[str, str], tuple[float, int, Room, Allocator]] = {}
 
@@ -163,7 +165,7 @@ class Service:
         outlook = Outlook(self)
         works = (
             (self._tick, TICK_SECONDS), (self._measure, MEASURE_SECONDS), (self._trim, 0.0),
-            (outlook.look, 0.0),
+            (self._measure_rules, 0.0), (outlook.look, 0.0),
         )  # fmt: skip
         for work, pause in works:
             self._tasks.append(asyncio.create_task(self._again_and_again(work, pause)))
@@ -272,7 +274,8 @@ class Service:
         ticket.done = partial(self._done, ticket, vms, done)
         self.queued_requests += 1
         self.queued_vms += vms
-        self._submitted.append((self._loop.time(), done))
+        self._last_asked = self._loop.time()
+        self._submitted.append((self._last_asked, done))
         self._pump_soon()
         return done
 
@@ -335,6 +338,9 @@ class Service:
         self.check_open()
         async with self._rehearsing:
             ticket, proposal = self.agent.rehearse(operation, by=by, retries=retries)
+            while ticket.unfinished:
+                await asyncio.sleep(0)
+                ticket, proposal = self.agent.rehearse(operation, by=by, retries=retries, search=ticket.search)
             if proposal is not None:
                 recheck = self.agent.make_recheck()
                 outcomes = await self.read(lambda store: store.commit([proposal], recheck, dry=True))
@@ -491,11 +497,13 @@ class Service:
         except RoostError as error:  # /readyz and metrics are to tell, even if nobody asks for anything
             self._went_away(str(error))
         self.metrics.measure(self)
-        if self._measured % RULES_EVERY == 0:
-            with contextlib.suppress(Refused, CutShort):  # the next time will do
-                filters = partial(rule_filters, self.agent.allocator.engine, RULE_KINDS)
-                self.metrics.measure_rules(await self.errands.run(filters, EXPLAIN_SECONDS))
-        self._measured += 1
+
+    async def _measure_rules(self) -> None:
+        """The same of how much the rules filter out, which takes longer."""
+        with contextlib.suppress(Refused, CutShort):  # the next time will do
+            filters = partial(rule_filters, self.agent.allocator.engine, RULE_KINDS)
+            self.metrics.measure_rules(await self.errands.run(filters, EXPLAIN_SECONDS))
+        await asyncio.sleep(RULES_SECONDS)
 
     async def _trim(self) -> None:
         """Forget what is older than it has to be remembered."""
@@ -664,7 +672,7 @@ class Service:
         kind = (*_kind(decision), remedied)
         if kind not in self._explaining:
             begin = partial(decision.explaining, remedied=remedied)
-            asked = asyncio.ensure_future(self.errands.run(begin, REFUSAL_SECONDS))
+            asked = asyncio.ensure_future(self.errands.run(begin, REFUSAL_SECONDS, REFUSAL_PATIENCE))
             self._explaining[kind] = asked
             self._loop.call_later(EXPLAINED_SECONDS, self._explaining.pop, kind, None)
         try:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape
 from roost.engine.tenant import TenantDesk
+from roost.model.request import Constraints
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,43 +54,63 @@ def amounts_fit(engine: Engine, shape: Shape, rows: NDArray[np.void]) -> NDArray
 
 
 def roomy(
-    engine: Engine,
-    wanted: Sequence[tuple[Shape, int]],
-    unit: str,
-    most_per_machine: int = 0,
-    most_per_rack: int = 0,
+    engine: Engine, wanted: Sequence[tuple[Shape, int]], unit: str, constraints: Constraints
 ) -> NDArray[np.bool_]:
     """Which racks, clusters or datacenters may have room for all of these together, so many of each shape.
 
     None that has room is left out; one that is not left out may turn out to be too small all the same. A scan of the
-    zone for each shape, whatever the number of VMs and units. `most_…`: of all of them together; 0 is no limit.
+    zone for each shape, whatever the number of VMs and units.
     """
     rows = engine.view.machines
-    units, racks = rows[unit], rows["rack"]
-    count, unit_of_rack = int(units.max()) + 1, np.zeros(int(racks.max()) + 1, np.int64)
-    unit_of_rack[racks] = units
+    racks = rows["rack"]
+    unit_of_rack = np.zeros(int(racks.max()) + 1, np.int64)
+    unit_of_rack[racks] = rows[unit]
+    count = int(rows[unit].max()) + 1
     bands = {engine.rules.view_of(shape.traits["priority"]) for shape, _ in wanted}
     alike = len(bands) == 1  # else what one does to a machine may be what another is waiting for
-    enough, anywhere = np.ones(count, np.bool_), np.zeros(len(rows), np.bool_)
+    enough, useful = np.ones(count, np.bool_), np.zeros(len(rows), np.bool_)
     needed = np.zeros(rows["capacity"].shape[1], np.int64)
     for shape, number in wanted:
         fit = amounts_fit(engine, shape, rows)
-        if most_per_machine:
-            fit = np.minimum(fit, most_per_machine)
+        if constraints.max_per_machine:
+            fit = np.minimum(fit, constraints.max_per_machine)
         fit[~shape.row["supported"][0][rows["generation"]].astype(np.bool_)] = 0
         if alike:
             fit[engine.judge(engine.view, shape, TenantDesk(engine.view)).verdicts >= 0] = 0
-        anywhere |= fit > 0
-        in_rack = np.bincount(racks, fit)
-        if most_per_rack:
-            in_rack = np.minimum(in_rack, most_per_rack)
-        enough &= np.bincount(unit_of_rack, in_rack, count) >= number
+        useful |= fit > 0
+        in_rack = np.bincount(racks, fit, len(unit_of_rack)).astype(np.int64)
+        if constraints.max_per_rack:
+            in_rack = np.minimum(in_rack, constraints.max_per_rack)
+        enough &= _in_best_racks(in_rack, unit_of_rack, count, constraints.max_fault_domains) >= number
         needed += number * _least(shape)
+    all_of_them = sum(number for _, number in wanted)
+    for field, least in (("rack", constraints.min_fault_domains), ("update_domain", constraints.min_update_domains)):
+        if least > 1:
+            enough &= _distinct(rows[unit][useful], rows[field][useful], count) >= min(least, all_of_them)
     if len(wanted) > 1:
         free = rows["free"][:, min(bands)]  # as the highest of them sees it
         for r, amount in enumerate(needed.tolist()):
-            enough &= np.bincount(units[anywhere], free[anywhere, r], count) >= amount
+            enough &= np.bincount(rows[unit][useful], free[useful, r], count) >= amount
     return enough
+
+
+def _in_best_racks(
+    in_rack: NDArray[np.int64], unit_of_rack: NDArray[np.int64], units: int, most: int
+) -> NDArray[np.int64]:
+    """How many fit in the racks of each unit; with `most`, in so many of its racks."""
+    if most:
+        order = np.lexsort((-in_rack, unit_of_rack))
+        first = np.searchsorted(unit_of_rack[order], np.arange(units))
+        place = np.arange(len(order)) - first[unit_of_rack[order]]
+        in_rack = in_rack.copy()
+        in_rack[order[place >= most]] = 0
+    return np.bincount(unit_of_rack, in_rack, units).astype(np.int64)
+
+
+def _distinct(units: NDArray[np.integer], domains: NDArray[np.integer], count: int) -> NDArray[np.int64]:
+    """How many different domains there are in each unit."""
+    pairs = np.unique(np.stack((units.astype(np.int64), domains.astype(np.int64))), axis=1)
+    return np.bincount(pairs[0], minlength=count)
 
 
 def _least(shape: Shape) -> NDArray[np.int64]:

@@ -94,7 +94,7 @@ async def results(
     asking.service.check_open()
     chosen = asking.service.policies.in_force
     start = since if since is not None else (chosen.since if chosen else 0.0)
-    found = await asking.service.read(lambda store: store.policy_results(start))
+    found = await asking.service.read_slowly(lambda store: store.policy_results(start))
     views = []
     for each in found:
         name, _, digest = each.policy.rpartition(" ")
