@@ -8,6 +8,7 @@ import pytest
 
 from roost import VM, Allocator, Constraints, Policy, Request, Zone
 from roost.agent import gang
+from roost.agent.rehearsal import Rehearsal
 from roost.engine.explain import Explanation
 from roost.engine.selection import Engine
 from roost.engine.steps import CutShort, Steps, finish
@@ -119,3 +120,20 @@ def test_without_remedies_nothing_is_tried(allocator: Allocator, monkeypatch: py
     found = finish(decision.explaining(remedied=False))
     assert (found.remedies, found.cut_short, found.failure) == ((), False, "tenant_constraint")
     assert not assign.called
+
+
+def test_a_copy_of_the_past_knows_which_machines_have_changed_since(allocator: Allocator) -> None:
+    decision = allocator.allocate(too_many(allocator))
+    engine, shapes = allocator.engine, allocator.shapes
+    machines = list(range(len(allocator.zone.machines)))
+    for i in range(5):
+        allocator.allocate(Request(f"since-{i}", [VM("A1")]))
+    past = allocator.view.at(decision.before)
+    rehearsal = Rehearsal(engine, shapes, allocator.view.at(decision.before), decision.after)
+    for i in range(5, 10):  # under numbers that undoing has given to machines of the copy
+        allocator.allocate(Request(f"since-{i}", [VM("A1")]))
+    same = rehearsal.unchanged(machines, allocator.view)
+    differ = [m for m in machines if past.machines[m]["vms"] != allocator.view.machines[m]["vms"]]
+    assert differ
+    assert not set(differ) & set(same)
+    assert len(same) > len(machines) / 2

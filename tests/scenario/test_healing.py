@@ -404,6 +404,38 @@ def test_what_waited_long_is_healed_at_once_when_a_machine_comes_back(stuck: Stu
     stuck.check()
 
 
+@pytest.mark.parametrize("constraints", [None, Constraints(max_per_machine=1)])
+def test_a_vm_that_lost_a_race_for_room_is_healed_when_there_is_room_again(
+    site: Site, constraints: Constraints | None
+) -> None:
+    site.place("lost", "small", constraints=constraints)
+    (machine,) = set(site.where().values())
+    site.set("draining", machine)
+    for i in range(100):  # until all other machines are full
+        (answer,) = site.agent.run(site.agent.submit(PlaceVMs(Request(f"fill-{i}", [VM("small")]))))
+        if not answer.ok:
+            break
+    site.set("down", machine)
+    site.heal()
+    assert site.healer.waiting.keys() == {"lost/0"}
+    freed = next(name for name in site.where() if site.where()[name] != machine)
+    site.do(ReleaseVMs(freed.partition("/")[0], (freed,)))
+    site.now += LONGEST_PAUSE
+    faster = site.agent.submit(
+        PlaceVMs(Request("faster", [VM("small")]))
+    )  # before the healer, which sees the room, too
+    site.healer.step()
+    site.agent.run(faster)
+    while not site.agent.idle:
+        site.agent.step()
+    assert site.healer.waiting.keys() == {"lost/0"}, "it was healed, although somebody else was faster"
+    site.do(ReleaseVMs("faster"))
+    for _ in range(5):
+        site.heal(LONGEST_PAUSE)
+    assert site.healer.waiting == {}
+    assert site.where()["lost/0"] != machine
+
+
 def test_what_still_waits_after_something_opened_is_told_again(stuck: Stuck) -> None:
     stuck.passes(10)
     stuck.set("quarantined", stuck.zone.machine_names[-1])

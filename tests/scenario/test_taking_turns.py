@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from roost.agent import agent as agent_module
 from roost.agent.agent import Agent, AgentSettings, Ticket
 from roost.agent.courier import InlineCourier
-from roost.agent.operation import PlaceVMs
+from roost.agent.gang import Search
+from roost.agent.operation import PlaceVMs, ReleaseVMs, SetEntry
+from roost.agent.requeue import Requeue
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
-from roost.store.contract import Store
+from roost.store.contract import WAITING, Decline, Place, Store, Waiting
 from roost.wiring import open_store
 
 TOGETHER = Constraints(colocate="rack")
@@ -128,6 +132,18 @@ def test_a_long_feed_is_taken_in_piece_by_piece_and_nothing_is_decided_before_it
     agent.check_invariants()
 
 
+def test_deleting_a_large_tenant_is_as_large_as_the_tenant(agent: Agent) -> None:
+    agent.run(*(ask(agent, f"large-{i}", 40) for i in range(6)))
+    gone = [agent.submit(ReleaseVMs(f"large-{i}")) for i in range(6)]
+    small = [ask(agent, f"small-{i}") for i in range(6)]
+    agent.step()
+    agent.step()
+    agent.step()
+    assert all(ticket.answer for ticket in small)
+    assert not all(ticket.answer for ticket in gone)
+    assert all(answer.ok for answer in agent.run(*gone))
+
+
 # ------------------------------------------------------------------------------------------- VMs that stay together
 
 # In racks of two machines there is room in sum for two large VMs and a middling one, but no way to put them there; only
@@ -202,3 +218,53 @@ def test_a_search_to_the_end_is_not_said_to_be_cut_short(puzzled: Agent) -> None
     (answer,) = puzzled.run(puzzled.submit(PlaceVMs(MIXED)))
     assert answer.status == "declined"
     assert "cut short" not in answer.detail
+
+
+def test_a_turn_of_a_search_ends_by_the_clock_whatever_it_has_tried(puzzled: Agent, clock: Ticking) -> None:
+    search = Search(1_000_000, 1_000_000, clock, 0.01)
+    clock.pace = 0.004  # every look at it, one for each place that was tried
+    puzzled.allocator.quarantine_cluster("three")
+    puzzled.allocator.decide(MIXED, search=search)
+    assert 1 <= len(search.tried) < 8
+    assert search.goes_on
+    tried = len(search.tried)
+    puzzled.allocator.decide(MIXED, search=search)
+    assert len(search.tried) > tried, "it began anew"
+
+
+def test_a_small_request_that_searches_on_takes_turns_with_others_as_large_ones_do(
+    puzzled: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "IN_VAIN", 1)
+    puzzled.allocator.quarantine_cluster("three")
+    searching = [puzzled.submit(PlaceVMs(msgspec.structs.replace(MIXED, tenant=f"s{i}"))) for i in range(4)]
+    puzzled.step()
+    small = [puzzled.submit(PlaceVMs(Request(f"small-{i}", [VM("middling")]))) for i in range(3)]
+    for _ in range(8):
+        puzzled.step()
+    assert all(ticket.answer for ticket in small)
+    assert not any(ticket.answer for ticket in searching)
+    puzzled.run(*searching)
+
+
+def test_a_rehearsal_can_search_on_as_the_real_thing_does(puzzled: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "IN_VAIN", 1)
+    ticket, proposal = puzzled.rehearse(PlaceVMs(MIXED))
+    while ticket.unfinished:
+        assert isinstance(proposal, Decline)
+        ticket, proposal = puzzled.rehearse(PlaceVMs(MIXED), search=ticket.search)
+    assert isinstance(proposal, Place)
+
+
+def test_vms_that_waited_are_placed_again_though_the_search_for_room_takes_several_turns(
+    puzzled: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "IN_VAIN", 1)
+    for i, vm in enumerate(MIXED.vms):
+        waiting = Waiting(tenant="t", spec=vm, constraints=TOGETHER, since=1.0, cause="c")
+        puzzled.run(puzzled.submit(SetEntry(WAITING, f"t/{i}", msgspec.json.encode(waiting).decode())))
+    requeue = Requeue(puzzled, time.monotonic)
+    requeue.step(0.0)
+    while not puzzled.idle:
+        puzzled.step(0.001)
+    assert set(puzzled.allocator.tenants["t"].vms) == {"t/0", "t/1", "t/2"}

@@ -112,3 +112,19 @@ def test_an_errand_that_fails_gives_its_slot_back() -> None:
         assert await desk.run(lambda: counting(1, []), 1.0) == "1 steps"
 
     asyncio.run(again_and_again())
+
+
+def test_who_has_no_patience_is_refused_while_others_have_the_slots() -> None:
+    async def crowd() -> None:
+        desk = Errands(lambda: False)
+        others = [asyncio.create_task(desk.run(stubborn, 100.0)) for _ in range(SLOTS)]
+        await asyncio.sleep(0)
+        with pytest.raises(Refused, match="took too long"):
+            await desk.run(lambda: counting(1, []), 1.0, patience=0.001)
+        assert (desk.waiting, desk.refused) == (0, 1)
+        for other in others:
+            other.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        assert await desk.run(lambda: counting(1, []), 1.0) == "1 steps"
+
+    asyncio.run(crowd())
