@@ -118,6 +118,7 @@ class Ticket(msgspec.Struct, eq=False):
     submitted: float
     done: Callable[[Answer], None] | None = None
     by: str = ""  # who asks
+    duty: bool = False  # the agent asks for it itself
     dry: bool = False  # nothing of it is to be done
     answer: Answer | None = None
     retries: int = 0
@@ -262,10 +263,20 @@ class Agent:
     # ------------------------------------------------------------------------------------------------- asking
 
     def submit(
-        self, operation: Operation, key: str = "", done: Callable[[Answer], None] | None = None, by: str = ""
+        self,
+        operation: Operation,
+        key: str = "",
+        done: Callable[[Answer], None] | None = None,
+        by: str = "",
+        *,
+        duty: bool = False,
     ) -> Ticket:
-        """Queue an operation. The same key is never done twice; one is made up when empty. `by`: who asks."""
+        """Queue an operation. The same key is never done twice; one is made up when empty.
+
+        `by`: who asks. `duty`: nobody does, but the agent itself, which may have much to ask for at once.
+        """
         ticket = self._ticket(operation, key, done, by)
+        ticket.duty = duty
         self._queue(ticket)
         return ticket
 

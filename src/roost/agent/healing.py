@@ -39,7 +39,7 @@ BY = "healing"  # who asks, as the trail tells it
 KEY = "heal "  # how the key of every healing begins; no key of a request has a space
 FLAPS = 3  # times that a machine may go down within a day before it is no longer trusted
 DAY = 86_400.0
-TOLD = 50  # VMs of which it can be told at once why they find no machine
+TOLD = 5  # VMs of which it can be told at once why they find no machine
 TELL_SECONDS = 0.5  # until it can be told of one more
 
 
@@ -253,7 +253,7 @@ class Healer:
     def _ask(self, names: tuple[str, ...], tenant: str) -> None:
         self._asked.update(names)
         tried = self._agent.replica.relief.count
-        ticket = self._agent.submit(HealVMs(tenant, names), new_key(), by=BY)
+        ticket = self._agent.submit(HealVMs(tenant, names), new_key(), by=BY, duty=True)
         ticket.done = partial(self._answered, names, tenant, ticket, tried)
 
     def _answered(self, names: tuple[str, ...], tenant: str, ticket: Ticket, tried: int, answer: Answer) -> None:

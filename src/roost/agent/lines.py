@@ -1,7 +1,8 @@
-"""Who waits for its turn at an agent: the many small operations, and large ones, for which all the others would wait.
+"""Who waits for its turn at an agent: the many small operations, what the agent asks for itself, and large ones.
 
 A large one has a round of its own. While small ones keep coming, there is one such round at a time, and then none for
-as long as it took, from its decision to its answer.
+as long as it took, from its decision to its answer. What the agent's own duties ask for (healing, placing again) may be
+much at once: it takes turns with what others ask for, round by round.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ QUIET_SECONDS = 0.02  # without small ones, after which large ones follow each o
 
 
 class Lines:
-    """Two lines, and whose turn it is."""
+    """Three lines, and whose turn it is."""
 
     def __init__(self, clock: Callable[[], float], group: int) -> None:
         """`group`: how many small ones a round takes."""
         self._clock, self._group = clock, group
         self.small: deque[Ticket] = deque()
         self.large: deque[Ticket] = deque()
+        self.duties: deque[Ticket] = deque()
+        self._last: deque[Ticket] = self.duties  # that had its turn, of this one and the small ones
         self._last_small = -math.inf  # when one came
         self._round: int | None = None  # of a large one that is under way
         self._began = 0.0  # that one
@@ -33,33 +36,39 @@ class Lines:
 
     def join(self, ticket: Ticket, *, large: bool, first: bool = False) -> None:
         """Wait for one's turn; `first`: before all others."""
-        line = self.large if large else self.small
+        line = self.large if large else self.duties if ticket.duty else self.small
         if first:
             line.appendleft(ticket)
             return
         line.append(ticket)
-        if not large:
+        if line is self.small:
             self._last_small = self._clock()
 
     def turn(self) -> tuple[deque[Ticket], int]:
         """Whose turn it is, and how many of them a round takes."""
         if not self.large:
-            return self.small, self._group
+            return self._many(), self._group
         now = self._clock()
-        quiet = not self.small and now - self._last_small >= QUIET_SECONDS
+        quiet = not (self.small or self.duties) and now - self._last_small >= QUIET_SECONDS
         rested = self._round is None and now >= self._next
-        if quiet or (rested and (self._some_between or not self.small)):
+        if quiet or (rested and (self._some_between or not (self.small or self.duties))):
             return self.large, 1
-        return self.small, self._group
+        return self._many(), self._group
+
+    def _many(self) -> deque[Ticket]:
+        """One of the lines of which many have their turn together: the other one, if somebody waits there."""
+        other = self.duties if self._last is self.small else self.small
+        return other or self._last
 
     def had(self, line: deque[Ticket], round_: int | None, began: float) -> None:
         """A line has had its turn; `round_`: what came of it is under way, unless that is nothing."""
-        self._some_between = line is self.small
-        if line is self.large:
-            self._began = began
-            self._round = round_
-            if round_ is None:
-                self.rest(began)
+        self._some_between = line is not self.large
+        if self._some_between:
+            self._last = line
+            return
+        self._began, self._round = began, round_
+        if round_ is None:
+            self.rest(began)
 
     def rest(self, since: float) -> None:
         """Something has taken long: it is not the turn of a large one for as long."""
@@ -72,11 +81,12 @@ class Lines:
             self.rest(self._began)
 
     def __bool__(self) -> bool:
-        return bool(self.small or self.large)
+        return bool(self.small or self.duties or self.large)
 
     def __len__(self) -> int:
-        return len(self.small) + len(self.large)
+        return len(self.small) + len(self.duties) + len(self.large)
 
     def __iter__(self) -> Iterator[Ticket]:
         yield from self.small
+        yield from self.duties
         yield from self.large

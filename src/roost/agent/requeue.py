@@ -159,7 +159,7 @@ class Requeue:
         if isinstance(proposal, Decline) and not ticket.unfinished:
             return "none"
         self._asked.add(name)
-        ticket = self._agent.submit(unit.operation, unit.key, by=BY)
+        ticket = self._agent.submit(unit.operation, unit.key, by=BY, duty=True)
         ticket.done = partial(self._answered, name, unit, ticket)
         return "asked"
 
