@@ -188,9 +188,11 @@ class Service:
 
         async def exchange() -> None:
             notes = None
-            with contextlib.suppress(RoostError):  # the next time will do
-                notes = await asyncio.to_thread(self.store.exchange, NOTE, self.agent.name, told, keep)
-            heard(notes)
+            try:
+                with contextlib.suppress(RoostError):  # the next time will do
+                    notes = await asyncio.to_thread(self.store.exchange, NOTE, self.agent.name, told, keep)
+            finally:
+                heard(notes)
 
         self._exchanging = asyncio.create_task(exchange())
 
@@ -546,9 +548,12 @@ class Service:
     async def _probe(self) -> None:
         """Until the store answers and can be written."""
         while self.down or self.unwritable:
-            await self._try_reading()
-            if self.unwritable and not self.down:
-                await self._try_writing()
+            try:
+                await self._try_reading()
+                if self.unwritable and not self.down:
+                    await self._try_writing()
+            except Exception:  # a bug must not end this: nobody else would find that the store is well
+                log.exception("the store could not be tried")
             await asyncio.sleep(PROBE_SECONDS)
 
     async def _try_reading(self) -> None:
@@ -563,7 +568,8 @@ class Service:
 
     async def _try_writing(self) -> None:
         try:
-            await self._loop.run_in_executor(self._prober, self.store.try_writing)
+            # Not by the one who asks how far the feed goes: on a disk that hangs, what can be read is read.
+            await _aside(self.store.try_writing)
             self.unwritable = ""
             log.info("the store can be written again")
         except RoostError as error:

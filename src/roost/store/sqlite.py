@@ -227,7 +227,7 @@ class SqliteStore(Tables):
 
     @property
     def writing(self) -> bool:
-        """Whether whoever prepares something has to wait."""
+        """Whether whoever prepares something has to wait, as far as one can tell."""
         return self._writing.locked()
 
     def _settle(
