@@ -26,7 +26,7 @@ from tests.e2e.talking import audit, eventually, make_store, problem
 NOTICED = 5.0  # seconds until a store that hangs is known to
 AT_ONCE = 1.0  # seconds that a refusal may take
 DRAIN = 2.0  # seconds to finish what is in flight
-LATE = 3.0  # seconds beyond that, to end on a machine that has other things to do
+LATE = 8.0  # seconds that a process may take on a busy machine, beyond what it may drain for
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +166,8 @@ def stop_while_frozen(frozen: Frozen) -> None:
     try:
         service.process.send_signal(signal.SIGTERM)
         assert service.process.wait(DRAIN + LATE) == 0
-        assert all(answer.exception() or answer.result().status_code == 503 for answer in frozen.sent)
+        answered = [answer.result() for answer in frozen.sent if not answer.exception()]
+        assert [answer.text for answer in answered if answer.status_code != 503] == []
         assert "Traceback" not in service.stderr
     finally:
         frozen.server.thaw()

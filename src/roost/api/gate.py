@@ -117,6 +117,11 @@ class Gate:
         except (RecursionError, UnicodeDecodeError):
             said = "the body is nested too deeply, or is not UTF-8"
             await self._refuse(Refused("roost.invalid_request", said), asking, scope, answer)
+        except asyncio.CancelledError:
+            if not self._service.closing.is_set():
+                raise
+            said = "the service stops, and may still do it: ask again with the same Idempotency-Key"
+            await self._refuse(Refused("roost.store_unavailable", said), asking, scope, answer)
         except Exception:
             log.exception("a bug", request_id=request_id, path=scope["path"])
             await self._refuse(Refused("roost.internal", "look into the log"), asking, scope, answer)

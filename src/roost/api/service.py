@@ -397,10 +397,12 @@ class Service:
         leaving = self._leaving
         try:
             await asyncio.wait((reading, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if reading.done():
+            if reading.done() and not reading.cancelled():
                 return reading.result()
         finally:
             reading.cancel()
+        if self.closing.is_set():  # nobody reads any more
+            raise Refused("roost.store_unavailable", "the service stops")
         if leaving.done():
             raise Refused("roost.store_unavailable", self.down or "the store went away")
         raise Refused("roost.timeout", "the store did not answer in time")
