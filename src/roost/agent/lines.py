@@ -1,8 +1,8 @@
 """Who waits for its turn at an agent: the many small operations, what the agent asks for itself, and large ones.
 
 A large one has a round of its own. While small ones keep coming, there is one such round at a time, and then none for
-as long as it took, from its decision to its answer. What the agent's own duties ask for (healing, placing again) may be
-much at once: it takes turns with what others ask for, round by round.
+longer than it took, from its decision to its answer. What the agent's own duties ask for (healing, placing again) may
+be much at once: it takes turns with what others ask for, round by round.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from roost.agent.agent import Ticket
 
+REST = 1.5  # how long small ones have after a large one, as a share of what it took
 QUIET_SECONDS = 0.02  # without small ones, after which large ones follow each other
 
 
@@ -71,8 +72,9 @@ class Lines:
             self.rest(began)
 
     def rest(self, since: float) -> None:
-        """Something has taken long: it is not the turn of a large one for as long."""
-        self._next = max(self._next, 2 * self._clock() - since)
+        """Something has taken long: it is not the turn of a large one for a while."""
+        now = self._clock()
+        self._next = max(self._next, now + REST * (now - since))
 
     def answered(self, round_: int) -> None:
         """What was under way is answered."""
