@@ -739,7 +739,8 @@ def is_exact(drive: Drive) -> None:
     with closing(open_store(drive.fleet.store, read_only=True)) as store:
         ledger = store.load()
         entries = [entry for _, entry in entries_between(store, 0, ledger.revision) if entry.tenant]
-        assert list(differences(drive, ledger, entries)) == []
+        wrong = list(differences(drive, ledger, entries))
+        assert not wrong, "\n".join(wrong)
     assert drive.counts["gave way"] > 0
     assert any(entry.key.startswith(HEALING) for entry in entries)
 
