@@ -24,6 +24,7 @@ from typing import Protocol
 
 import msgspec
 
+from roost.agent.healing import FLAPS
 from roost.agent.healing import KEY as HEALING
 from roost.agent.operation import (
     AddMachines,
@@ -432,6 +433,7 @@ class Drive:
         self.missed: list[tuple[Errand, Answer]] = []  # refused, as some of what they were about was not there
         self._cores = self.site.cores
         self._down_since: dict[str, int] = {}
+        self.broken: Counter[str] = Counter()  # by machine: how often it was taken down
 
     @property
     def utilisation(self) -> float:
@@ -545,6 +547,7 @@ class Drive:
             self._down_since.pop(errand.subject, None)
             if errand.operation.state == "down":
                 self._down_since[errand.subject] = self.tick
+                self.broken[errand.subject] += 1
 
     def _declined(self, client: Client, errand: Errand) -> None:
         """Refused by all that were asked. If one of them died, it may have done it: leave that subject alone."""
@@ -704,7 +707,8 @@ def differences(drive: Drive, ledger: Ledger, entries: Sequence[Entry]) -> Itera
     for name in states.keys() | ledger.machines.keys():
         there = ledger.machines.get(name)
         state = MachineState(there.state).name.lower() if there else None
-        if states.get(name) != state:
+        distrusted = state == "quarantined" and drive.broken[name] >= FLAPS  # it is kept from use, whoever mended it
+        if states.get(name) != state and not distrusted:
             yield f"machine {name} should be {states.get(name)} and is {state}"
     yield from _broken_promises(ledger)
 

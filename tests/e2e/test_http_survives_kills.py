@@ -26,7 +26,6 @@ WORKERS, LANES, MACHINES, FULL = 4, 4, 200, 0.9
 KILLS, OUTAGE = examples(9), 3  # every third time, the database is killed as well
 ONE_PROCESS_KILLS = examples(24)
 SEED = 3
-TRUSTING = ("--set", "healing.flaps=0")  # clients break and mend machines at random, at times one of them thrice
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def test_workers_at_one_port_and_their_postgres_are_killed_and_every_answer_hold
     with closing(open_store(server.url, create=Zone.synthetic(MACHINES))) as store:
         ledger = store.load()
     clients = clients_of(ledger, LANES, SEED)
-    with serving(server.url, "--workers", str(WORKERS), "--set", "store.patience_seconds=1", *TRUSTING) as service:
+    with serving(server.url, "--workers", str(WORKERS), "--set", "store.patience_seconds=1") as service:
         fleet = HttpFleet(server.url, service.url, LANES, ledger.catalogue)
         fleet.clients = clients
         try:
@@ -86,7 +85,7 @@ def nursery() -> Iterator[Nursery]:
 def _start(nursery: Nursery, path: str, port: int, log: Path) -> Fosterling:
     nothing, said = os.open(os.devnull, os.O_RDWR), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
-        return nursery.launch(["serve", "--store", path, "--port", str(port), *TRUSTING], nothing, said, said)
+        return nursery.launch(["serve", "--store", path, "--port", str(port)], nothing, said, said)
     finally:
         os.close(nothing)
         os.close(said)
