@@ -737,7 +737,7 @@ def _broken_promises(ledger: Ledger) -> Iterator[str]:
 
 def is_exact(drive: Drive) -> None:
     """The store is exactly what clients were told, and agrees with itself."""
-    assert drive.wrong == []
+    assert not drive.wrong, "\n".join(drive.wrong)
     audit = subprocess.run([ROOST, "audit", drive.fleet.store], capture_output=True, text=True, check=False)
     assert audit.returncode == 0, audit.stdout + audit.stderr
     with closing(open_store(drive.fleet.store, read_only=True)) as store:
