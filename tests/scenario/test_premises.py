@@ -77,6 +77,18 @@ def two() -> Two:
     return found
 
 
+def test_what_another_did_under_the_same_key_is_answered_as_done(two: Two) -> None:
+    """One asks the store, which has not done it; another does it; the first hears of both before it looks again."""
+    assert two.do(two.first, PlaceVMs(Request("u", [VM("one")]), generation=0)).ok
+    ticket, courier = two.second.submit(ReleaseVMs("u"), "key"), two.courier(two.second)
+    two.second.step()  # it has not heard of the tenant, and asks
+    courier.commit()
+    assert two.do(two.first, ReleaseVMs("u"), "key").ok
+    courier.look()
+    answer = two.end(two.second, ticket)
+    assert (answer.status, answer.replayed) == ("done", True), answer
+
+
 def grown(generation: int | None = None, name: str = "") -> PlaceVMs:
     """Tenant t is to have another VM."""
     return PlaceVMs(Request("t", [VM("one", name)]), generation, existing=True)

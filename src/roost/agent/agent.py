@@ -126,7 +126,9 @@ class Ticket(msgspec.Struct, eq=False):
     decided: float = 0.0
     decision: Decision | None = None
     refusal: str = ""  # why a move is declined
-    asked: bool = False  # the store has not done it before, and the copy has all that was committed until it said so
+    # The store has not done it before, the copy has all that was committed until it said so, and nothing since then that
+    # was done under the same key.
+    asked: bool = False
     asking: bool = False  # it is being asked just now
     generation: int = 0  # of what it changed, once it is committed
     search: Search | None = None  # for a place where VMs that must stay together have room, if it takes several turns
@@ -221,6 +223,7 @@ class Agent:
         self._rounds: dict[int, list[Ticket]] = {}  # under way
         self._busy: set[str] = set()  # tenants with something under way
         self._unfed: dict[int, list[Ticket]] = {}  # by round: committed, to be answered when the copy has it
+        self._watched: dict[str, list[Ticket]] = {}  # by key: those of which the store has said that it has not done them
         self._backlog: deque[FeedRow] = deque()
         self._behind = False  # more of it can be followed at once
         self._outdated = False  # the copy must be loaded anew
@@ -240,6 +243,8 @@ class Agent:
 
     def _begin(self, loaded: Loaded) -> None:
         self.replica = loaded.replica
+        for key in list(self._watched):
+            self._forget_asked(key)  # for all that is known
         for ticket in (*self._lines, *self._held):
             ticket.search = None  # machines have other rows by now
         self.courier.follow(self.replica.revision)
@@ -429,7 +434,8 @@ class Agent:
                     self._answer(ticket, "invalid", error=error)
                     continue
                 # Unless it was done before, which is why it makes no sense any more, or is news to this copy.
-                ticket.asked = ticket.asking = True
+                self._note_asked(ticket)
+                ticket.asking = True
                 proposal = store.Ask(key=ticket.key, request=ticket.request)
             tickets.append(ticket)
             proposals.append(proposal)
@@ -460,6 +466,16 @@ class Agent:
         )
         self.courier.send(Group(seen, proposals, self.recheck, self.settings.strict))
         return True
+
+    def _note_asked(self, ticket: Ticket) -> None:
+        """The store has not done it before, or is about to say so; from now on the feed is watched for its key."""
+        ticket.asked = True
+        self._watched.setdefault(ticket.key, []).append(ticket)
+
+    def _forget_asked(self, key: str) -> None:
+        """Something was done under a key: whoever waits here with the same one has to ask the store again."""
+        for ticket in self._watched.pop(key, ()):
+            ticket.asked = False
 
     def _must_wait(self, ticket: Ticket) -> bool:
         """Whether something of the same tenant is under way."""
@@ -764,6 +780,9 @@ class Agent:
             if not self.replica.follow(self._backlog[0], self.name):
                 return  # what it rests on is still on its way
             row = self._backlog.popleft()
+            if self._watched:
+                for entry in row.entries:
+                    self._forget_asked(entry.key)
             self.counters.followed += row.last - row.first + 1
             if row.agent == self.name:
                 self._answer_fed(row.round)
@@ -889,7 +908,9 @@ class Agent:
             self._answer(ticket, "conflicts", f"{conflict.detail} ({ticket.retries} retries)")
         else:
             ticket.retries += 1
-            ticket.decision, ticket.search, ticket.asked = None, None, conflict.reason in BEHIND
+            ticket.decision, ticket.search, ticket.asked = None, None, False
+            if conflict.reason in BEHIND:
+                self._note_asked(ticket)
             if not ticket.dry:
                 self._queue(ticket, first=True)
 
@@ -919,6 +940,7 @@ class Agent:
         placements = placements or tuple(Placement(each.vm, each.spec.type, each.machine) for each in placed)
         if not ticket.dry:
             self._count(status, 0 if replayed else len(placements))
+        self._forget_asked(ticket.key)
         decided = ticket.decided or ticket.started or ticket.submitted
         started = ticket.started or ticket.submitted
         ticket.answer = answer = Answer(
