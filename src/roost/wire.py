@@ -515,6 +515,7 @@ class ExplanationView(Wire, frozen=True):
     remedies: Sequence[RemedyView]
     evictions: int = 0  # VMs of lower priority that give way on the machine
     victims: Sequence[str] = ()  # those of them that you may see
+    as_good: int = 1  # of the best machines, those among which it was chosen by what has to give way there
     set: str = ""  # the VM's availability set
     waived: Sequence[str] = ()  # what it was not held to, by best effort, as no machine would have done
     cut_short: bool = False  # there may be more remedies: there was no time to try all

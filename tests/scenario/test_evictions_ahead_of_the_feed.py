@@ -16,7 +16,7 @@ from tests.property.cramped import NAMES, ZONE
 from tests.property.interleaved import HeldCourier
 
 POLICY = Policy.parse(
-    "{name: plain, machines: {validators: [is_ready, has_room], preferences: [eviction_cost]}, tenants: []}"
+    "{name: plain, machines: {validators: [is_ready, has_room], preferences: [nobody_gives_way]}, tenants: []}"
 )
 SETTINGS = AgentSettings(pipeline=3, top=1)
 

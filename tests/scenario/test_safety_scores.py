@@ -28,7 +28,7 @@ machines:
     - {rule: safest, buckets: 1000}
     - {rule: non_empty, buckets: 1}
     - {rule: best_fit, buckets: 3}
-    - {rule: eviction_cost, buckets: 15}
+    - {rule: nobody_gives_way, buckets: 1}
 """
 POLICY = Policy.parse(TEXT)
 UNAWARE = Policy.parse(TEXT.replace("    - {rule: safest, buckets: 1000}\n", ""))

@@ -20,7 +20,7 @@ BANDS = ("gold", "silver", "bronze", "iron")
 SIZES = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "eight": 8}
 PLAIN = """
 name: plain
-machines: {validators: [is_ready, has_room, respects_isolation], preferences: [eviction_cost]}
+machines: {validators: [is_ready, has_room, respects_isolation], preferences: [nobody_gives_way]}
 tenants: [max_per_machine]
 """
 
@@ -42,7 +42,7 @@ def zone(machines: int = 1) -> Zone:
 
 
 def allocator(machines: int = 1, evictions: str = "") -> Allocator:
-    text = PLAIN + (f"evictions: {evictions}\n" if evictions else "")
+    text = PLAIN + f"evictions: {evictions or '{among: 1}'}\n"
     return Allocator(zone(machines), Policy.parse(text))
 
 
@@ -113,6 +113,7 @@ def test_a_policy_says_what_an_eviction_costs(evictions: str, expected: list[str
     ("evictions", "words"),
     [
         ("{number: -1}", "evictions: number: is -1"),
+        ("{among: 1.5}", "evictions: among: is 1.5"),
         ("{number: 0, size: 0, age: 0}", "cost nothing"),
         ("{types: {four: 0}}", "evictions: types: four"),
         ("{grce: 3}", "grce"),

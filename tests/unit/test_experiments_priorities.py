@@ -37,12 +37,11 @@ def test_policies_differ_only_in_what_is_compared() -> None:
     default = names(priorities.SAFEST)
     assert default == [each.rule.name for each in Policy.default().rules.preferences]
     assert names(priorities.BEST_FIT) == [name for name in default if name != "safest"]
-    first = names(priorities.STRICT)
-    assert sorted(first) == sorted(default)
-    assert first.index("safest") < first.index("eviction_cost") < first.index("non_empty") < first.index("best_fit")
-    for name, buckets in priorities.BUCKETS.items():
-        rules = priorities.policy_of(name).rules.preferences
-        assert {each.buckets for each in rules if each.rule.name == "best_fit"} == {int(buckets)}
+    assert names(priorities.AT_ONCE) == [name for name in default if name != "nobody_gives_way"]
+    assert f"{Policy.default().rules.evictions.among:.0%}" == priorities.AS_IT_IS.replace(" ", "")
+    for name, among in priorities.AMONG.items():
+        assert names(name) == default
+        assert priorities.policy_of(name).rules.evictions.among == float(among)
 
 
 def rows(**changes: float) -> list[Row]:

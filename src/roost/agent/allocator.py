@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from roost.agent.decision import Decision
-from roost.agent.evicting import MustWait, choose_victims, never
+from roost.agent.evicting import MustWait, Prices, choose_victims, never
 from roost.agent.gang import Search, Trial, place_gang
 from roost.agent.order import placing_order
 from roost.agent.rehearsal import Rehearsal, try_out
@@ -64,6 +64,7 @@ class Arm:
     policy: RulePolicy
     shapes: Shapes
     engine: Engine
+    prices: Prices  # by its terms
     recorded: str  # what decisions call the policy: name and digest
 
     def check_enforced(self, constraints: Constraints) -> None:
@@ -146,7 +147,7 @@ class Allocator:
         try_out(self.view, kernel, rules, shapes)
         seed = self._seed if seed is None else seed
         engine = Engine(self.view, rules, seed, self._limits, self._clock, kernel)
-        return Arm(policy, shapes, engine, f"{policy.name} {policy.digest}")
+        return Arm(policy, shapes, engine, Prices(self, rules.evictions), f"{policy.name} {policy.digest}")
 
     def arm_of(self, tenant: str) -> Arm:
         """What decides for a tenant."""
@@ -207,7 +208,8 @@ class Allocator:
         for each in leaving:
             self.view.remove(each.machine, each.shape)
         beside = seating(tenant.constraints, request.vms, tenant.vms.values(), leaving)
-        trial, overfilled = self._try(shapes, arm, beside, self.view.revision, top, search)
+        with arm.engine.pricing(arm.prices.at(at, fixed)):
+            trial, overfilled = self._try(shapes, arm, beside, self.view.revision, top, search)
         if trial.failed_vm is not None:
             if leaving:
                 self.view.rewind(before)
@@ -514,7 +516,8 @@ class Allocator:
         number, what_for = self._number(request), _purpose(tenant, purpose)
         beside = seating(tenant.constraints, request.vms, tenant.vms.values())
         yield
-        trial = yield from rehearsal.trying_out(request, number, beside, what_for)
+        with rehearsal.engine.pricing(arm.prices.at(at, fixed, rehearsal.engine.view)):
+            trial = yield from rehearsal.trying_out(request, number, beside, what_for)
         subject = self._subject(request, trial, vm)
         victims: tuple[RunningVM, ...] = ()
         if trial.failed_vm is None and len(rehearsal.unchanged(trial.machines, self.view)) == len(trial.machines):

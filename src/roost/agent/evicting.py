@@ -9,6 +9,9 @@ import msgspec
 import numpy as np
 
 from roost.engine.ruleset import EvictionTerms
+from roost.engine.selection import Prices as AllPrices
+from roost.engine.shape import Shape
+from roost.engine.view import View
 from roost.model.errors import InvariantBroken
 from roost.model.request import HOLD, hold_of
 
@@ -18,10 +21,14 @@ if TYPE_CHECKING:
 LEAST = 1e-9  # that a VM costs: for nothing, one of a higher band could go instead of a lower one
 FULL_AGE = 7 * 86_400.0  # seconds after which a VM counts as old
 STEPS = 5_000  # of the search for the cheapest; then the best found so far is taken
+MOST_KEPT = 200_000  # prices
+AT_ONCE = 128  # of these are worked out for one VM; after that only those that are known count
+FORGET = 3_600.0  # seconds after which VMs have aged so much that a price is worked out again
 
 
 # By band, the highest that can give way first, and compared in that order: the lowest go first, however many it takes.
 Cost = tuple[float, ...]
+_NOTHING: Cost = ()
 
 
 class MustWait(Exception):
@@ -70,16 +77,81 @@ def choose_victims(
     return tuple(_without_spare(allocator, chosen, room))
 
 
+class Prices:
+    """What it costs on each machine that others give way to one more VM, by the terms of a policy.
+
+    A price holds until something changes on the machine, so it is kept; the age of VMs may be out by an hour.
+    """
+
+    def __init__(self, allocator: Allocator, terms: EvictionTerms) -> None:
+        self._allocator, self._terms = allocator, terms
+        self._kept: dict[tuple[tuple[int, ...], int, int], tuple[int, float, Cost]] = {}
+
+    def at(self, at: float, fixed: Callable[[RunningVM], bool], view: View | None = None) -> AllPrices:
+        """The prices at a time, if those that are `fixed` cannot be asked. `view`: another one than the allocator's."""
+        rows = view or self._allocator.view
+
+        def prices(shape: Shape, machines: Sequence[int]) -> list[Cost | None]:
+            band, found, worked_out = shape.traits["priority"], list[Cost | None](), 0
+            if len(self._kept) > MOST_KEPT:
+                self._kept.clear()
+            generations, revisions = rows.machines["generation"][machines], rows.links["revision"][machines]
+            for machine, generation, revision in zip(machines, generations.tolist(), revisions.tolist(), strict=True):
+                key = (shape.amounts[generation], band, machine)
+                kept = self._kept.get(key)
+                if kept is not None and kept[0] == revision and abs(at - kept[1]) < FORGET and view is None:
+                    found.append(kept[2])
+                    continue
+                if worked_out == AT_ONCE:
+                    found.append(None)
+                    continue
+                worked_out += 1
+                price, lasts = _price(self._allocator, rows, key, self._terms, at, fixed)
+                if price is not None and lasts and view is None:
+                    self._kept[key] = revision, at, price
+                found.append(price)
+            return found
+
+        return prices
+
+
+def _price(
+    allocator: Allocator,
+    view: View,
+    wish: tuple[tuple[int, ...], int, int],
+    terms: EvictionTerms,
+    at: float,
+    fixed: Callable[[RunningVM], bool],
+) -> tuple[Cost | None, bool]:
+    """What it costs that VMs give way to one that wants these amounts, of a band, on a machine; None if they cannot.
+
+    Says also whether the price lasts as long as the machine stays as it is.
+    """
+    amounts, band, machine = wish
+    room = view.machines[machine]["free"][-1].tolist()
+    candidates = _candidates(allocator, machine, band, terms, at, fixed, {})
+    lasts = len(candidates) == sum(vm.shape.traits["priority"] > band for vm in allocator.giving_way(machine))
+    found = cheapest([max(0, need - has) for need, has in zip(amounts, room, strict=True)], candidates)
+    if found is None:
+        return None, False
+    price = _total(each.cost for each in found)
+    if min(room) < 0:  # for others of the request somebody has to go already
+        gone = cheapest([max(0, -has) for has in room], candidates) or []
+        price = tuple(now - before for now, before in zip(price, _total(each.cost for each in gone), strict=True))
+    return price, lasts and min(room) >= 0
+
+
 def _freed(allocator: Allocator, machine: int, gone: Iterable[RunningVM]) -> np.ndarray:
-    amounts = [_demand(allocator, vm) for vm in gone if vm.machine == machine]
-    return np.sum(amounts, axis=0) if amounts else np.zeros(len(allocator.zone.resources), np.int64)
+    return np.array(_amounts(allocator, machine, gone), np.int64)
 
 
-def _demand(allocator: Allocator, vm: RunningVM) -> np.ndarray:
-    """What a VM takes of its machine, by resource."""
-    generation = allocator.view.machines[vm.machine]["generation"]
-    amounts: np.ndarray = vm.shape.row["demand"][0][generation].astype(np.int64)
-    return amounts
+def _amounts(allocator: Allocator, machine: int, vms: Iterable[RunningVM]) -> tuple[int, ...]:
+    """What VMs take of a machine, by resource."""
+    generation, total = int(allocator.zone.machines[machine]["generation"]), [0] * len(allocator.zone.resources)
+    for vm in vms:
+        if vm.machine == machine:
+            total = [has + more for has, more in zip(total, vm.shape.amounts[generation], strict=True)]
+    return tuple(total)
 
 
 def _candidates(
@@ -101,8 +173,8 @@ def _candidates(
         seen.update(each.name for each in group)
         if any(map(fixed, group)):
             continue
-        amounts = _freed(allocator, machine, group)
-        found.append(Candidate(group, tuple(amounts.tolist()), _total(_cost(allocator, v, terms, at) for v in group)))
+        amounts = _amounts(allocator, machine, group)
+        found.append(Candidate(group, amounts, _total(_cost(allocator, each, terms, at) for each in group)))
     return found
 
 
@@ -120,8 +192,9 @@ def going_with(allocator: Allocator, vm: RunningVM, band: int = 0) -> tuple[Runn
 
 def _cost(allocator: Allocator, vm: RunningVM, terms: EvictionTerms, at: float) -> Cost:
     """What it costs that a VM gives way."""
-    capacity = allocator.view.machines[vm.machine]["capacity"]
-    share = float((_demand(allocator, vm) / np.maximum(capacity, 1)).max())
+    row = allocator.zone.machines[vm.machine]
+    takes, capacity = vm.shape.amounts[int(row["generation"])], row["capacity"].tolist()
+    share = max(amount / max(1, whole) for amount, whole in zip(takes, capacity, strict=True))
     old = min(1.0, max(0.0, at - vm.since) / FULL_AGE) if vm.since else 1.0
     plain = terms.number * (not vm.name.endswith(HOLD)) + terms.size * share + terms.age * old
     cost = max(LEAST, plain * terms.types.get(vm.vm.type, 1.0))
@@ -149,10 +222,16 @@ def cheapest(short: Sequence[int], candidates: Sequence[Candidate]) -> list[Cand
     best = _greedy(short, wanted, useful)
     lowest = _total(c.cost for c in best)
     useful.sort(key=lambda c: _per(c.cost, sum(min(1.0, c.amounts[r] / short[r]) for r in wanted)))
-    # What all from each place on free together: where that does not suffice, nothing further on can help.
-    rest = [[0] * count for _ in range(len(useful) + 1)]
+    # What all from each place on free together: where that does not suffice, nothing further on can help. And what one
+    # unit of each resource costs there at least, in each band: so much must be paid for what is still short.
+    rest, least = [[0] * count for _ in range(len(useful) + 1)], [[_NOTHING] * count for _ in range(len(useful) + 1)]
     for i in range(len(useful) - 1, -1, -1):
-        rest[i] = [more + own for more, own in zip(rest[i + 1], useful[i].amounts, strict=True)]
+        amounts, cost = useful[i].amounts, useful[i].cost
+        rest[i] = [more + own for more, own in zip(rest[i + 1], amounts, strict=True)]
+        least[i] = [
+            tuple(map(min, _per(cost, own), further)) if own > 0 and further else _per(cost, own) if own > 0 else further
+            for own, further in zip(amounts, least[i + 1], strict=True)
+        ]
     steps = 0
 
     def search(i: int, left: list[int], cost: Cost, taken: list[Candidate]) -> None:
@@ -164,6 +243,9 @@ def cheapest(short: Sequence[int], candidates: Sequence[Candidate]) -> list[Cand
             best, lowest = list(taken), cost
             return
         if i == len(useful) or any(rest[i][r] < left[r] for r in wanted):
+            return
+        to_pay = [tuple(left[r] * each for each in least[i][r]) for r in wanted if left[r] > 0]
+        if tuple(paid + max(more) for paid, more in zip(cost, zip(*to_pay, strict=True), strict=True)) >= lowest:
             return
         each = useful[i]
         taken.append(each)

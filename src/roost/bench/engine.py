@@ -33,7 +33,7 @@ from roost.rules.policy import SHIPPED, Policy
 Progress = Callable[[str, float], None]
 ZIPF = 1.0
 BLOCKS, BLOCK = 9, 1_000  # of requests, or of machines, that are measured alternately
-FOR_LOWER_BANDS = re.compile(r"^ *- .*\b(safest|eviction_cost)\b.*\n", re.MULTILINE)  # lines of a policy
+FOR_LOWER_BANDS = re.compile(r"^ *- .*\b(safest|nobody_gives_way)\b.*\n", re.MULTILINE)  # lines of a policy
 UTILISATION = 0.85
 SPECIAL = ("infiniband",)  # types that need it would only measure how few such clusters there are
 STARTUP = """

@@ -11,6 +11,6 @@ CLUSTER_FAULT = np.int64(1_000)  # a fault beyond it is a cluster preference's, 
 
 LOW, TIES, BITS, SEEN = 0, 1, 2, 2  # columns of an evaluation's `racks` (BITS) and `clusters` (SEEN)
 KEY, ORDER, SALT = 0, 1, 3  # rows of a ranking; SEEN is 2
-CHOSEN, HEAP, SINGLE = 0, 1, 2  # rows of the scratch space
+CHOSEN, HEAP, SINGLE, LATE, LISTED = 0, 1, 2, 3, 4  # rows of the scratch space
 
 MACHINE, RACK, CLUSTER, DATACENTER, UPDATE_DOMAIN = 0, 1, 2, 3, 4  # domains of tenant rules

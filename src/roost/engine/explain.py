@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from roost.engine.funnel import Stage, chosen_clusters, cluster_stages, deciding, machine_stages, scores
+from roost.engine.funnel import Stage, as_good, chosen_clusters, cluster_stages, deciding, machine_stages, scores
 from roost.engine.selection import Engine, Judgement
 from roost.engine.shape import Shape
 from roost.engine.steps import Steps
@@ -108,6 +108,7 @@ class Explanation:
     candidates: tuple[Candidate, ...]  # the chosen one, then the best of those it beat (its equals, if it beat none)
     tied: int  # machines that every preference finds equal to the chosen one, itself included
     decided_by: str | None  # the preference that put the first candidate before the next best
+    as_good: int = 1  # of the best machines, those that counted as good as one another, since others had to give way
     victims: tuple[str, ...] = ()  # VMs of lower priority that give way on the machine
     unnamed: int = 0  # and others, whose names are none of the reader's business
     failure: Failure | None = None
@@ -129,6 +130,8 @@ class Explanation:
         """The one-line form."""
         if self.machine is not None:
             how = f"one of {self.tied:,} equally good" if self.tied > 1 else "the single best"
+            if self.as_good > 1:
+                how = f"what has to give way there costs least of the best {self.as_good:,}"
             ahead = f", ahead by {self.decided_by}" if self.decided_by else ""
             return f"{self.machine}: {how} of {self.valid:,} valid machines out of {self.machines:,}{ahead}"
         reasons = ", ".join(f"{r.machines:,} {r.text}" for r in self.reasons)
@@ -211,14 +214,17 @@ def explaining(engine: Engine, view: View, subject: Subject) -> Steps[Explanatio
     rules, names = engine.rules, view.zone.machine_names
     in_chosen = np.isin(scratch.machines["cluster"], chosen) & (judged.verdicts < 0)
     order = np.flatnonzero(in_chosen)[np.argsort(judged.keys[in_chosen], kind="stable")]
-    tied, decided_by = 0, None
+    tied, decided_by, alike = 0, None, 1
     listed: list[int] = []
     first = subject.chosen if subject.chosen is not None else (int(order[0]) if len(order) else None)
     if first is not None:
         mine = int(judged.keys[first])
+        alike = as_good(rules, scratch, subject.shape, first, judged.keys[order])
         tied = int((judged.keys[order] == mine).sum())
         worse = order[judged.keys[order] > mine]
-        if len(worse):
+        if alike > 1:
+            worse = order[order != first]
+        elif len(worse):
             rule = deciding(rules.shifts, mine, int(judged.keys[worse[0]]))
             decided_by = rules.preferences[rule].rule.name if rule is not None else None
         equal = [m for m in order[: CANDIDATES + 1].tolist() if m != first]
@@ -237,6 +243,7 @@ def explaining(engine: Engine, view: View, subject: Subject) -> Steps[Explanatio
         candidates=tuple(_candidate(engine, scratch, subject.shape, m) for m in listed),
         tied=tied,
         decided_by=decided_by,
+        as_good=alike,
         failure=failure,
         of_set=subject.of_set,
         waived=tuple(subject.waived),
@@ -266,6 +273,11 @@ def why_not(engine: Engine, view: View, subject: Subject, machine: int) -> WhyNo
         how = f"by {rule}" if rule else "by lot"
         reason = f"its cluster {zone.cluster_names[cluster]} ranked behind the best {len(chosen)} {how}"
         return WhyNot(name, "cluster_not_selected", rule, reason, winner)
+    best = np.sort(judged.keys[(judged.verdicts < 0) & np.isin(scratch.machines["cluster"], chosen)])
+    alike = as_good(rules, scratch, subject.shape, subject.chosen, best)
+    if alike > 1 and judged.keys[machine] <= best[min(alike, len(best)) - 1]:
+        reason = f"among the best {alike:,}, but what would have to give way costs no less than on {winner}"
+        return WhyNot(name, "lost", None, reason, winner)
     by = deciding(rules.shifts, int(judged.keys[subject.chosen]), int(judged.keys[machine]))
     if by is None:
         return WhyNot(name, "drawn", None, f"as good as {winner}, which was drawn by lot", winner)

@@ -1,6 +1,7 @@
 """How each rule narrows the zone down to the machines that may be chosen."""
 
 from dataclasses import dataclass
+from math import ceil
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -9,8 +10,8 @@ from numpy.typing import NDArray
 
 from roost.engine.codes import INVALID
 from roost.engine.rule import Rule
-from roost.engine.ruleset import BoundRule
-from roost.engine.selection import Engine, Judgement
+from roost.engine.ruleset import BoundRule, RuleSet
+from roost.engine.selection import LARGEST_TOP, Engine, Judgement
 from roost.engine.shape import Shape
 from roost.engine.view import View
 from roost.model.zone import Zone
@@ -41,8 +42,28 @@ def cluster_stages(engine: Engine, view: View, judged: Judgement) -> list[Stage]
 def chosen_clusters(engine: Engine, view: View, shape: Shape, judged: Judgement) -> NDArray[np.int64]:
     """The best clusters that have a valid machine, best first: the same as the kernel chooses."""
     order = np.lexsort((engine.cluster_lots(shape), judged.cluster_keys))
-    feasible = np.add.reduceat(judged.verdicts < 0, view.clusters["first"]) > 0
+    lowest = np.minimum.reduceat(np.where(judged.verdicts < 0, judged.keys, INVALID), view.clusters["first"])
+    feasible = lowest < engine.rules.last_resort
+    if not feasible.any():
+        feasible = lowest < INVALID
     return order[feasible[order]][: engine.rules.top_clusters]
+
+
+def overfills(view: View, shape: Shape, machine: int) -> bool:
+    """Whether others have to give way on a machine if a VM comes to it."""
+    row = view.machines[machine]
+    return bool((row["free"][-1] < shape.row["demand"][0][row["generation"]]).any())
+
+
+def as_good(rules: RuleSet, view: View, shape: Shape, chosen: int, keys: NDArray[np.int64]) -> int:
+    """How many of the best machines, of those with these keys, counted as good as one another, as others had to give way.
+
+    1 if nobody had to, on the machine that was chosen.
+    """
+    if not overfills(view, shape, chosen):
+        return 1
+    best = min(LARGEST_TOP, max(1, ceil(rules.evictions.among * len(keys))))
+    return min(LARGEST_TOP, int((keys <= np.partition(keys, best - 1)[best - 1]).sum()))
 
 
 def machine_stages(engine: Engine, view: View, judged: Judgement, chosen: NDArray[np.int64]) -> list[Stage]:

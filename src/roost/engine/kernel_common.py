@@ -28,6 +28,8 @@ from roost.engine.codes import (
     HEAP,
     INVALID,
     KEY,
+    LATE,
+    LISTED,
     LOW,
     MACHINE,
     ONE,
@@ -96,6 +98,15 @@ def hold(machine, vm, sign):
         machine.owner = machine.owners // machine.isolated if machine.isolated > 0 else 0
     if vm.colocation >= 0:
         machine.classes[vm.colocation] += sign
+
+
+@inside
+def overfills(machine, vm):
+    """Whether others have to give way on a machine if a VM comes to it."""
+    short = ZERO
+    for r in range(len(machine.capacity)):
+        short += machine.free[len(machine.free) - 1][r] < vm.demand[machine.generation][r]
+    return short > 0
 
 
 @inside
@@ -576,16 +587,17 @@ def mask_refused(
 @inside
 def choose_clusters(
     rules, machines, racks, clusters, links, journal, columns, column_seen, tally, tenant, counts, scratch, undo,
-    top_clusters, constrained, vm, keys, rack_sums, cluster_sums, slots, ranking
+    top_clusters, last_resort, constrained, vm, keys, rack_sums, cluster_sums, slots, ranking
 ):  # fmt: skip
     """Bring clusters up to date in order of preference, until `top_clusters` of them have a valid machine.
 
     They are left in `scratch`, the best first. What the tenant's rules refuse is masked as far as was needed to know.
+    Keys from `last_resort` on are of machines that are valid only if no cluster has a better one.
     Returns machines looked at, a rule's fault or 0, how many clusters were found, how much is masked.
     """
     fault = rank(rules, clusters, journal, vm, ranking)
-    updated, found, undone = 0, ZERO, ZERO
-    chosen = scratch[CHOSEN]
+    updated, found, waiting, undone = 0, ZERO, ZERO, ZERO
+    chosen, late = scratch[CHOSEN], scratch[LATE]
     for i in range(clusters.shape[0]):
         c = ranking[ORDER, i]
         if ranking[KEY, c] >= INVALID or found == top_clusters:
@@ -604,71 +616,155 @@ def choose_clusters(
                 if domain < 0:
                     break
                 undone = mask(m, domain, machines, racks, clusters, keys, rack_sums, cluster_sums, counts, undo, undone)
-        if cluster_sums[c, LOW] < INVALID:
+        if cluster_sums[c, LOW] < last_resort:
             chosen[found] = c
             found += 1
+        elif cluster_sums[c, LOW] < INVALID and waiting < top_clusters:
+            late[waiting] = c
+            waiting += 1
+    if found == 0:
+        found = waiting
+        for i in range(waiting):
+            chosen[i] = late[i]
     return updated, fault, found, undone
+
+
+@inside
+def best_allowed(
+    rules, few, constrained, chosen, found, machines, racks, clusters, keys, rack_sums, cluster_sums,
+    tenant, counts, heap, undo, undone
+):  # fmt: skip
+    """The `few` lowest keys of machines that the tenant's rules allow, in a heap; how many, and how much is masked."""
+    size = best_keys(few, chosen, found, racks, clusters, keys, rack_sums, heap)
+    masked = -ONE
+    while constrained and masked != undone:  # until none of the best is refused
+        masked = undone
+        undone = mask_refused(
+            rules, heap[0], chosen, found, machines, racks, clusters, keys, rack_sums, cluster_sums,
+            tenant, counts, undo, undone
+        )  # fmt: skip
+        size = best_keys(few, chosen, found, racks, clusters, keys, rack_sums, heap)
+    return size, undone
+
+
+@inside
+def count_valid(chosen, found, racks, clusters, keys, rack_sums):
+    """How many machines of the chosen clusters are valid."""
+    valid = ZERO
+    for i in range(found):
+        first_rack = clusters[chosen[i]].first_rack
+        for r in range(first_rack, first_rack + clusters[chosen[i]].racks):
+            bits = rack_sums[r, BITS]
+            for m in range(racks[r].first, racks[r].first + racks[r].machines):
+                valid += (keys[m] | bits) < INVALID
+    return valid
+
+
+@inside
+def list_up_to(border, chosen, found, racks, clusters, keys, rack_sums, listed, rng):
+    """List machines of the chosen clusters with a key up to `border`, as many as there is place for.
+
+    Of those that tie there, and too many of which do, any.
+    """
+    count, start = ZERO, below(rng, found)
+    for border_too in range(2):
+        for i in range(found):
+            c = chosen[(start + i) % found]
+            first_rack = clusters[c].first_rack
+            for r in range(first_rack, first_rack + clusters[c].racks):
+                bits = rack_sums[r, BITS]
+                if bits >= INVALID or (rack_sums[r, LOW] | bits) > border:
+                    continue
+                for m in range(racks[r].first, racks[r].first + racks[r].machines):
+                    key = keys[m] | bits
+                    if count < listed.shape[0] and (key == border if border_too else key < border):
+                        listed[count] = m
+                        count += 1
+    return count
+
+
+@inside
+def settle(machines, racks, clusters, links, journal, tenant, counts, placing, homes, constrained, vm, m):
+    """Put a VM of the tenant at the desk on the machine that was chosen for it."""
+    placing[0] = m
+    placing[1] |= np.int64(overfills(machines[m], vm))
+    put(machines, racks, clusters, links, journal, m, vm, ONE)
+    if constrained:
+        seat(machines, racks, clusters, tenant, counts, homes, placing[:1])
+        tenant[0].remaining -= 1
+
+
+@entry
+def settle_at(machines, racks, clusters, links, journal, tenant, counts, placing, homes, constrained, vm_row, m):
+    """The same, of one that `assign` has listed."""
+    settle(machines, racks, clusters, links, journal, tenant, counts, placing, homes, constrained, vm_row[0], m)
 
 
 @entry
 def assign(
     rules, machines, racks, clusters, links, journal, columns, column_seen, tally, tenant, counts, scratch, undo,
-    rng, placing, top_clusters, homes, constrained, vm_row, keys, rack_sums, cluster_sums, slots, ranking, top_machines
+    rng, placing, top_clusters, last_resort, homes, constrained, vm_row, keys, rack_sums, cluster_sums, slots, ranking,
+    top_machines, among
 ):  # fmt: skip
     """Choose a machine for one VM and put the VM on it.
 
     Clusters in order of preference are brought up to date until `top_clusters` of them have a valid machine; among
     these the lowest key wins, ties are drawn uniformly; `top_machines` > 1 draws from that many best instead, and
     below -1 the agent takes the one of that many best that it likes most. No valid machine is ever missed: clusters
-    without one do not count towards the bound.
+    without one do not count towards the bound, nor do those with none below `last_resort`, if others have one.
+
+    If others have to give way on that machine, and `among` is not below 0, nothing is placed: the best machines, that
+    share of the valid ones and those as good, are left in `scratch`, for somebody to choose from who knows who would
+    have to go.
 
     The machine is also left in `placing`, for a caller that is interrupted before it hears the answer; beside it is
     noted if VMs of lower priority have to give way there.
-    Returns machine or -1, machines looked at, a rule's fault or 0, how many the draw was among, clusters found.
+    Returns machine or -1, machines looked at, a rule's fault or 0, how many the draw was among, clusters found, how
+    many machines are listed.
     """
     vm, chosen, heap = vm_row[0], scratch[CHOSEN], scratch[HEAP]
     updated, fault, found, undone = choose_clusters(
         rules, machines, racks, clusters, links, journal, columns, column_seen, tally, tenant, counts, scratch, undo,
-        top_clusters, constrained, vm, keys, rack_sums, cluster_sums, slots, ranking
+        top_clusters, last_resort, constrained, vm, keys, rack_sums, cluster_sums, slots, ranking
     )  # fmt: skip
-    m, ties, few = -ONE, ZERO, abs(top_machines)
-    if found > 0 and fault == 0 and few > 1:
-        ties = best_keys(few, chosen, found, racks, clusters, keys, rack_sums, heap)
-        masked = -ONE
-        while constrained and masked != undone:  # until none of the best is refused
-            masked = undone
-            undone = mask_refused(
-                rules, heap[0], chosen, found, machines, racks, clusters, keys, rack_sums, cluster_sums,
-                tenant, counts, undo, undone
-            )  # fmt: skip
-            ties = best_keys(few, chosen, found, racks, clusters, keys, rack_sums, heap)
+    m, ties, few, listed = -ONE, ZERO, abs(top_machines), ZERO
+    if fault != 0:
+        found = ZERO
+    if found > 0 and few > 1:
+        ties, undone = best_allowed(
+            rules, few, constrained, chosen, found, machines, racks, clusters, keys, rack_sums, cluster_sums,
+            tenant, counts, heap, undo, undone
+        )  # fmt: skip
         if top_machines > 0:
             m = draw_of_best(ties, chosen, found, racks, clusters, keys, rack_sums, heap, rng)
         else:
             m = favourite(heap[0], chosen, found, racks, clusters, keys, rack_sums, rng[1])
-    while found > 0 and fault == 0 and few == 1:
+        if among >= 0.0 and overfills(machines[m], vm):  # perhaps nobody has to give way to the very best choice
+            few = 1
+    while found > 0 and few == 1:
         m, ties = pick_best(chosen, found, racks, clusters, keys, rack_sums, cluster_sums, rng)
         domain = ask_tenant_refusal(rules, m, machines, racks, clusters, tenant, counts) if constrained else -1
         if domain < 0:
             break
         undone = mask(m, domain, machines, racks, clusters, keys, rack_sums, cluster_sums, counts, undo, undone)
+    if m >= 0 and among >= 0.0 and overfills(machines[m], vm):
+        share = np.int64(np.ceil(among * count_valid(chosen, found, racks, clusters, keys, rack_sums)))
+        few = min(max(ONE, share), np.int64(heap.shape[0]))
+        few, undone = best_allowed(
+            rules, few, constrained, chosen, found, machines, racks, clusters, keys, rack_sums, cluster_sums,
+            tenant, counts, heap, undo, undone
+        )  # fmt: skip
+        listed = list_up_to(heap[0], chosen, found, racks, clusters, keys, rack_sums, scratch[LISTED], rng)
     unmask(keys, rack_sums, cluster_sums, undo, undone)
-    if m >= 0:
-        put(machines, racks, clusters, links, journal, m, vm, ONE)
-        placing[0] = m
-        for r in range(len(machines[m].capacity)):
-            if machines[m].free[len(machines[m].free) - 1][r] < 0:
-                placing[1] = 1
-        if constrained:
-            seat(machines, racks, clusters, tenant, counts, homes, placing[:1])
-            tenant[0].remaining -= 1
-    return m, updated, fault, ties, found
+    if m >= 0 and listed == 0:
+        settle(machines, racks, clusters, links, journal, tenant, counts, placing, homes, constrained, vm, m)
+    return m, updated, fault, ties, found, listed
 
 
 @entry
 def look(
     rules, machines, racks, clusters, links, journal, columns, column_seen, tally, tenant, counts, scratch, undo,
-    top_clusters, constrained, vm_row, keys, rack_sums, cluster_sums, slots, ranking, held, judged
+    top_clusters, last_resort, constrained, vm_row, keys, rack_sums, cluster_sums, slots, ranking, held, judged
 ):  # fmt: skip
     """What `assign` would choose for a VM that is on machine `held` (-1: nowhere), were it not there; and how machine
     `judged` compares. Nothing stays changed, and nothing is drawn.
@@ -681,7 +777,7 @@ def look(
         put(machines, racks, clusters, links, journal, held, vm, -ONE)
     _, fault, found, undone = choose_clusters(
         rules, machines, racks, clusters, links, journal, columns, column_seen, tally, tenant, counts, scratch, undo,
-        top_clusters, constrained, vm, keys, rack_sums, cluster_sums, slots, ranking
+        top_clusters, last_resort, constrained, vm, keys, rack_sums, cluster_sums, slots, ranking
     )  # fmt: skip
     best, low, at, last = -ONE, INVALID, ZERO, INVALID
     for i in range(found):

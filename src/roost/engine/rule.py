@@ -79,7 +79,7 @@ class Rule:
     traits: tuple[str, ...] = ()
     reason: str = ""
     recheck: bool = False
-    spares: bool = False  # it says no wherever a VM of lower priority would have to give way
+    spares: bool = False  # it says no, or 1, wherever a VM of lower priority would have to give way, and else yes, or 0
     needs: tuple["Rule", ...] = ()
     detail: Callable[..., int] | None = None
     domain: Domain = "machine"
@@ -199,10 +199,17 @@ def preference(
     *,
     traits: tuple[str, ...] = (),
     scope: Literal["machine", "cluster", "rack"] = "machine",
+    spares: bool = False,
     needs: tuple[Callable[..., Any], ...] = (),
 ) -> Callable[[Function], Function]:
-    """A soft rule: 0 is best, 1 is worst. Order and buckets are the policy's."""
-    return lambda function: _attach(function, kind="preference", scope=scope, traits=traits, needs=_rules(needs))
+    """A soft rule: 0 is best, 1 is worst. Order and buckets are the policy's.
+
+    `spares`: the score is 0 where no VM of lower priority would have to give way. As the first preference of a policy
+    it holds over all clusters: one where somebody has to go is looked at only if there is no other.
+    """
+    return lambda function: _attach(
+        function, kind="preference", scope=scope, traits=traits, spares=spares, needs=_rules(needs)
+    )
 
 
 def tenant_rule(*, domain: Domain, reason: str, constraint: str) -> Callable[[Function], Function]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from roost.engine.codes import INVALID
 from roost.engine.rule import TRAIT_FIELDS, OptionalResource, PerResource, ResourceName, Rule
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.rows import MachineState
@@ -111,8 +112,12 @@ class EvictionTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cost of a VM  =  weight of its type (1 unless listed)  ×  (number + size × share + age × old)
 
     `share`: the largest share that it takes of any resource of its machine; `old`: 0 for a new VM, 1 after a week.
+
+    Where somebody has to give way, the best machines by the policy's preferences, `among` of the valid ones, count as
+    good as one another, and that is chosen where it costs least. 0: only those that are equal in all preferences do.
     """
 
+    among: float = 0.1
     number: float = 1.0
     size: float = 1.0
     age: float = 0.25
@@ -120,6 +125,8 @@ class EvictionTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grace: float = 30.0  # seconds
 
     def __post_init__(self) -> None:
+        if not 0 <= self.among <= 1:
+            raise InvalidInput("evictions: among", f"is {self.among}", "use a share of the machines, from 0 to 1")
         for name in ("number", "size", "age", "grace"):
             if not 0 <= getattr(self, name) <= MOST_COST:
                 raise InvalidInput(f"evictions: {name}", f"is {getattr(self, name)}", f"use 0 to {MOST_COST:,}")
@@ -186,6 +193,15 @@ class RuleSet:
     def own_traits(self) -> tuple[str, ...]:
         """Traits that only user-written rules know."""
         return tuple(t for t in sorted({*self.cluster_traits, *self.machine_traits}) if t not in TRAIT_FIELDS)
+
+    @cached_property
+    def last_resort(self) -> int:
+        """The key from which on machines are chosen only if no cluster has a better one.
+
+        There others have to give way, if the first of all preferences is that they need not.
+        """
+        first = bool(self.preferences) and self.preferences[0].rule.spares
+        return 1 << self.shifts[0] if first else int(INVALID)
 
     @cached_property
     def evicts(self) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import NamedTuple
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roost.engine.asking import ASKED, CHOOSING, addresses
-from roost.engine.codes import CLUSTER_FAULT, INVALID, SEEN
+from roost.engine.codes import BITS, CLUSTER_FAULT, INVALID, LISTED, SEEN
 from roost.engine.memory import zeros
 from roost.engine.pools import Pool, PoolStats
 from roost.engine.ruleset import RuleSet
@@ -21,7 +22,10 @@ from roost.engine.tenant import TenantDesk
 from roost.engine.view import View
 from roost.model.errors import InvalidInput
 
-LARGEST_TOP = 1_000  # machines that a conflict-avoiding draw may be among
+LARGEST_TOP = 1_000  # machines that a conflict-avoiding draw may be among, or the search for who gives way most cheaply
+
+# What it costs, on each of some machines, that others give way to a VM there; None where that cannot be asked of them.
+Prices = Callable[[Shape, Sequence[int]], Sequence[tuple[float, ...] | None]]
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ class Engine:
         self._outlooks = view.outlooks
         self.desk = TenantDesk(view)
         self.rng = np.array([seed, seed], np.uint64)
-        self._scratch = np.zeros((3, max(LARGEST_TOP, len(view.clusters))), np.int64)
+        self._scratch = np.zeros((5, max(LARGEST_TOP, len(view.clusters))), np.int64)
         self._undo = zeros((3 * len(view.machines) + 2 * len(view.racks) + len(view.clusters) + 8, 4), np.int64)
 
         # What the kernel is given every time, in its order.
@@ -145,8 +149,9 @@ class Engine:
             *view.rows, self._columns, self._column_seen, self._column_updates, self.desk.row, self.desk.counts,
             self._scratch, self._undo,
         )  # fmt: skip
-        self._standing = (*looking, self.rng, view.placing, rules.top_clusters)
-        self._looking = (*looking, rules.top_clusters)
+        self._standing = (*looking, self.rng, view.placing, rules.top_clusters, rules.last_resort)
+        self._looking = (*looking, rules.top_clusters, rules.last_resort)
+        self._prices: Prices | None = None
         # Where it finds the rules; compiled when first needed, where a rule that cannot be is caught.
         self._choosing: NDArray[np.int64] | None = None
         self._comparing: NDArray[np.int64] | None = None
@@ -177,12 +182,17 @@ class Engine:
         view.placing_shape = shape
         if self._choosing is None:
             self._choosing = addresses(self.kernel, CHOOSING)
-        machine, updated, fault, tied, clusters = self._assign(
+        machine, updated, fault, tied, clusters, listed = self._assign(
             self._choosing, *self._standing, desk.homes, desk.constrained, shape.plain, *evaluation.arrays,
-            evaluation.ranking, top,
+            evaluation.ranking, top, self.rules.evictions.among if self._prices else -1.0,
         )  # fmt: skip
         if fault:
             raise self._forget(shape, fault)
+        if listed:
+            machine, tied = self._cheapest(shape, evaluation, listed)
+            self.kernel.settle_at(
+                *view.rows, desk.row, desk.counts, view.placing, desk.homes, desk.constrained, shape.plain, machine
+            )
         stats = pool.stats
         if hit:
             stats.updated_on_hit += updated
@@ -195,6 +205,30 @@ class Engine:
         if machine >= 0:
             view.note_placed(machine)
         return Assignment(machine, updated, hit, tied, clusters)
+
+    @contextmanager
+    def pricing(self, prices: Prices) -> Iterator[None]:
+        """Where others have to give way, let these prices choose among the best machines."""
+        self._prices = prices
+        try:
+            yield
+        finally:
+            self._prices = None
+
+    def _cheapest(self, shape: Shape, evaluation: Evaluation, listed: int) -> tuple[int, int]:
+        """Of the machines that the kernel has listed, the one with the lowest price, then key; and how many tie."""
+        assert self._prices is not None
+        machines = self._scratch[LISTED, :listed]
+        keys = evaluation.keys[machines] | evaluation.racks[self.view.machines["rack"][machines], BITS]
+        order = np.argsort(keys, kind="stable")
+        best_first = machines[order].tolist()
+        found = self._prices(shape, best_first)
+        priced = zip(found, keys[order].tolist(), best_first, strict=True)
+        known = [(price, key, m) for price, key, m in priced if price is not None]
+        if not known:  # whoever would have to go cannot be asked to, wherever that is
+            return best_first[0], 1
+        price, key, machine = min(known, key=lambda each: each[:2])
+        return machine, sum(each[:2] == (price, key) for each in known)
 
     def look(self, shape: Shape, held: int = -1, other: int = -1) -> Look:
         """What would be chosen for a VM of the tenant at the desk that is on machine `held` now, were it not there.

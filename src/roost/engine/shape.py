@@ -30,6 +30,7 @@ class Shape:
     machine_key: tuple[int, ...]  # the trait values that machine rules depend on: names its evaluation
     cluster_key: tuple[int, ...]  # the same for cluster rules: names its ranking
     lots: tuple[int, ...]  # what ties between clusters are drawn by: the same again, but for the purpose
+    amounts: tuple[tuple[int, ...], ...]  # by hardware generation: what it takes, by resource
 
 
 def vm_row_type(zone: Zone, own_traits: tuple[str, ...] = ()) -> np.dtype[np.void]:
@@ -135,7 +136,8 @@ class Shapes:
         machine_key = tuple(traits[t] for t in self.rules.machine_traits)
         lots = tuple(traits[t] for t in self.rules.cluster_traits if t != "purpose")  # a tenant grows where it began
         plain = np.frombuffer(row.data, self._plain, count=1)
-        return Shape(row, row[0], plain, traits, machine_key, cluster_key, lots)
+        amounts = tuple(map(tuple, row[0]["demand"].tolist()))
+        return Shape(row, row[0], plain, traits, machine_key, cluster_key, lots, amounts)
 
 
 def _find(name: str, known: tuple[str, ...], where: str, kind: str) -> int:

@@ -26,6 +26,8 @@ from roost.model.errors import InvalidInput, UnknownName
 from roost.model.yaml_file import Step, YamlFile
 
 SHIPPED = Path(__file__).parent / "policies"
+# Rules that older policies name: what there is instead.
+GONE = {"eviction_cost": "begin with nobody_gives_way; `evictions: {among: 0.1}` says where the cheapest may be chosen"}
 ESSENTIAL = "has_room"  # without it a machine could be filled beyond its capacity
 # section of the file -> (package of the shipped rules, what it may hold: kind and scopes)
 SECTIONS: dict[tuple[str, ...], tuple[str, str, tuple[str, ...]]] = {
@@ -217,6 +219,8 @@ def _find(name: str, package: str, policy: Path) -> Rule:
     """The rule of a name: one of ours by its file, or a user's by module or file and function."""
     source, _, function_name = name.rpartition(":")
     if not source:
+        if name in GONE:
+            raise InvalidInput(name, "is no longer a rule", GONE[name])
         if name not in _modules(package):
             raise UnknownName(name, "rule here", name, _modules(package))
         source, function_name = f"roost.rules.{package}.{name}", name

@@ -40,11 +40,18 @@ def test_a_cluster_may_reach_its_limit_but_not_pass_it() -> None:
     assert not allows(below_limit, half_used, vm(demand={"cores": 48}))
 
 
-def test_spot_vms_count_towards_the_limit_of_spot_vms_only() -> None:
+def test_spot_vms_neither_count_towards_the_limit_nor_heed_it() -> None:
     full_of_spot = cluster(capacity={"cores": 100}, regular={"cores": 50}, spot={"cores": 47})
     assert allows(below_limit, full_of_spot, vm(demand={"cores": 47}, priority=REGULAR))
     assert not allows(below_limit, full_of_spot, vm(demand={"cores": 48}, priority=REGULAR))
-    assert not allows(below_limit, full_of_spot, vm(demand={"cores": 1}, priority=SPOT))
+    assert allows(below_limit, full_of_spot, vm(demand={"cores": 3}, priority=SPOT))
+
+
+@pytest.mark.parametrize("purpose", [Purpose.SCALE_OUT, Purpose.HEALING])
+def test_what_new_deployments_leave_is_for_growth_and_healing(purpose: Purpose) -> None:
+    at_its_limit = cluster(capacity={"cores": 100}, regular={"cores": 97})
+    assert not allows(below_limit, at_its_limit, vm(demand={"cores": 1}))
+    assert allows(below_limit, at_its_limit, vm(demand={"cores": 3}, purpose=purpose))
 
 
 def test_the_limit_and_the_resource_it_is_on_are_the_policys() -> None:

@@ -13,12 +13,12 @@ from roost.rules.preferences.balanced import balanced
 from roost.rules.preferences.best_fit import best_fit
 from roost.rules.preferences.current_host_environment import current_host_environment
 from roost.rules.preferences.emptiest import emptiest
-from roost.rules.preferences.eviction_cost import eviction_cost
 from roost.rules.preferences.exact_fit import exact_fit
 from roost.rules.preferences.fewer_vms import fewer_vms
 from roost.rules.preferences.healthy import healthy
 from roost.rules.preferences.keep_whole_machines_free import keep_whole_machines_free
 from roost.rules.preferences.least_used_rack import least_used_rack
+from roost.rules.preferences.nobody_gives_way import nobody_gives_way
 from roost.rules.preferences.non_empty import non_empty
 from roost.rules.preferences.rack_with_empty_machines import rack_with_empty_machines
 from roost.rules.preferences.safest import safest
@@ -252,14 +252,10 @@ def test_a_rack_without_machines_comes_last() -> None:
 # ------------------------------------------------------------------------------------------------- who has to give way
 
 
-def test_the_less_has_to_give_way_the_better() -> None:
+def test_a_machine_comes_first_if_nobody_has_to_give_way_there() -> None:
     cores, wish = CAPACITY["cores"], {"cores": CAPACITY["cores"] // 2}
     held = [machine(spot={"cores": share * cores // 4}) for share in (0, 2, 3, 4)]
-    assert [score(eviction_cost, each, vm(demand=wish)) for each in held] == [0.0, 0.0, 0.25, 0.5]
-
-
-def test_nobody_gives_way_to_the_lowest_priority() -> None:
-    assert score(eviction_cost, machine(spot=CAPACITY), vm(demand=HALF, priority=SPOT)) == 0.0
+    assert [score(nobody_gives_way, each, vm(demand=wish)) for each in held] == [0.0, 0.0, 1.0, 1.0]
 
 
 def safety(hours: float, priority: int = SPOT) -> float:

@@ -284,6 +284,7 @@ def explanation_view(found: Explanation, asking: Asking) -> ExplanationView:
         cut_short=found.cut_short,
         evictions=len(found.victims),
         victims=victims,
+        as_good=found.as_good,
         set=found.of_set,
         waived=found.waived,
     )
