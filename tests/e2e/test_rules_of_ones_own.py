@@ -20,21 +20,21 @@ RULE = '''from roost.engine.rule import preference
 
 
 @preference()
-def last_first(machine, vm):
-    """Prefer the update domains that come last."""
-    return 1.0 / (1.0 + machine.update_domain)
+def unused_first(machine, vm):
+    """Prefer machines that nobody uses."""
+    return 0.0 if machine.vms == 0 else 1.0
 '''
 CAREFUL = """name: careful
 machines:
   validators: [is_ready, has_features, has_room, evicts_nobody]
-  preferences: [{rule: last_first, buckets: 50}]
+  preferences: [{rule: unused_first, buckets: 50}]
 """
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """With a rule, a policy that names it, and a store."""
-    (tmp_path / "last_first.py").write_text(RULE)
+    (tmp_path / "unused_first.py").write_text(RULE)
     (tmp_path / "careful.yaml").write_text(CAREFUL)
     make_store(str(tmp_path / "tiny.db"), tmp_path)
     return tmp_path
@@ -68,19 +68,20 @@ def decider(service: Serving, tenant: str) -> str:
 
 
 def test_a_policy_with_a_rule_of_ones_own_is_kept_compared_shadowed_activated_and_explained(folder: Path) -> None:
-    with serving(str(folder / "tiny.db"), "--rules", str(folder / "last_first.py")) as service:
+    with serving(str(folder / "tiny.db"), "--rules", str(folder / "unused_first.py")) as service:
         assert put(service).status_code == 200
         post(service, "/v1/shadow", policy="careful")
         assert {decider(service, f"s{i}") for i in range(6)} == {"default"}
         seen = get(service, "/v1/shadow/differences")
         assert (seen["decisions"], seen["problem"]) == (6, "")
-        assert "last_first" in {each["rule"] for each in seen["counts"]}
+        assert "unused_first" in {each["rule"] for each in seen["counts"]}, "the other one fills machines"
+        post(service, "/v1/policies/activate", policy="careful")
+        made = post(service, "/v1/tenants", tenant="explained", vms=[{"type": "D2"}])
+        explained = get(service, f"/v1/decisions/{made['decision']}/explanation")
+        assert "unused_first" in explained["text"]
         post(service, "/v1/policies/activate", policy="default", against="careful", share=0.5)
         assert {decider(service, f"a{i}") for i in range(12)} == {"default", "careful"}
         post(service, "/v1/policies/activate", policy="careful")
-        made = post(service, "/v1/tenants", tenant="last", vms=[{"type": "D2"}])
-        explained = get(service, f"/v1/decisions/{made['decision']}/explanation")
-        assert "last_first" in explained["text"]
         assert get(service, "/readyz")["problem"] == ""
     _starts_without_the_rule(folder)
 
@@ -88,7 +89,7 @@ def test_a_policy_with_a_rule_of_ones_own_is_kept_compared_shadowed_activated_an
 def _starts_without_the_rule(folder: Path) -> None:
     """It serves, by the policy of the settings, and whoever looks is told."""
     with serving(str(folder / "tiny.db"), "--policy", "fast") as service:
-        words = "careful cannot decide here, fast does: careful.yaml:4: .*no rule here is called 'last_first'"
+        words = "careful cannot decide here, fast does: careful.yaml:4: .*no rule here is called 'unused_first'"
         told = (get(service, "/readyz")["problem"], get(service, "/v1/policies/active")["problem"])
         for each in told:
             assert re.match(words, each), each
@@ -96,7 +97,7 @@ def _starts_without_the_rule(folder: Path) -> None:
         eventually(lambda: "roost_policy_unusable 1.0" in httpx.get(f"{service.url}/metrics").text)
         assert "agent.rules" in service.stderr
         kept = {each["name"]: each["problem"] for each in get(service, "/v1/policies")["items"]}
-        assert "no rule here is called 'last_first'" in kept["careful"]
+        assert "no rule here is called 'unused_first'" in kept["careful"]
         assert get(service, "/v1/policies/careful")["text"] == CAREFUL
         problem(put(service), "roost.invalid_request")
         assert "Traceback" not in service.stderr
@@ -106,11 +107,11 @@ def _starts_without_the_rule(folder: Path) -> None:
 def test_a_service_whose_rule_was_changed_decides_by_it_and_says_so_until_the_policy_is_activated_again(
     folder: Path,
 ) -> None:
-    listed = (str(folder / "tiny.db"), "--rules", str(folder / "last_first.py"))
+    listed = (str(folder / "tiny.db"), "--rules", str(folder / "unused_first.py"))
     with serving(*listed) as service:
         put(service)
         post(service, "/v1/policies/activate", policy="careful")
-    (folder / "last_first.py").write_text(RULE.replace("1.0 +", "2.0 +"))
+    (folder / "unused_first.py").write_text(RULE.replace("else 1.0", "else 0.9"))
     with serving(*listed) as service:
         assert "not what they were when it was activated" in get(service, "/readyz")["problem"]
         assert decider(service, "changed") == "careful"
@@ -118,25 +119,25 @@ def test_a_service_whose_rule_was_changed_decides_by_it_and_says_so_until_the_po
         assert get(service, "/readyz")["problem"] == ""
 
 
-@pytest.mark.parametrize("rule", ["last_first.py:last_first", "os:system", "tests.property.own_rules:own"])
+@pytest.mark.parametrize("rule", ["unused_first.py:unused_first", "os:system", "tests.property.own_rules:own"])
 def test_a_caller_names_a_rule_never_a_file_or_module(shared: Serving, rule: str) -> None:
-    said = problem(put(shared, CAREFUL.replace("last_first", f'"{rule}"')), "roost.invalid_request").detail
+    said = problem(put(shared, CAREFUL.replace("unused_first", f'"{rule}"')), "roost.invalid_request").detail
     assert "says where a rule is, which only a file of the service may" in said
-    assert "last_first" in said
+    assert "unused_first" in said
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A service that lists a rule."""
     folder = tmp_path_factory.mktemp("shared")
-    (folder / "last_first.py").write_text(RULE)
-    with serving(make_store(str(folder / "tiny.db"), folder), "--rules", str(folder / "last_first.py")) as service:
+    (folder / "unused_first.py").write_text(RULE)
+    with serving(make_store(str(folder / "tiny.db"), folder), "--rules", str(folder / "unused_first.py")) as service:
         yield service
 
 
 def test_a_name_that_nobody_lists_is_refused_with_those_that_are_near(shared: Serving) -> None:
-    said = problem(put(shared, CAREFUL.replace("last_first", "last_frist")), "roost.invalid_request").detail
-    assert "no rule here is called 'last_frist'; did you mean last_first" in said
+    said = problem(put(shared, CAREFUL.replace("unused_first", "unused_frist")), "roost.invalid_request").detail
+    assert "no rule here is called 'unused_frist'; did you mean unused_first" in said
 
 
 def test_a_policy_is_not_compared_with_itself(shared: Serving) -> None:
@@ -167,17 +168,17 @@ def roost(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def test_commands_take_rules_of_ones_own_by_a_flag_or_by_the_settings(
     roost: Callable[..., str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rules = ("--rules", "last_first.py")
+    rules = ("--rules", "unused_first.py")
     assert "is fine: careful" in roost("policy", "check", "careful.yaml", "--zone", "tiny.yaml", *rules)
-    assert "Prefer the update domains that come last." in roost("policy", "rules", *rules)
+    assert "Prefer machines that nobody uses." in roost("policy", "rules", *rules)
     lines = [f"{60 * i},t{i},D2,600" for i in range(6)]
     (folder / "week.csv").write_text("\n".join(["time_s,tenant,vm_type,lifetime_s", *lines]) + "\n")
     stage = ("--workload", "week.csv", "--zone", "tiny.yaml", "--processes", "1", "--seeds", "1")
-    assert "last_first" in roost("policy", "diff", "default", "careful.yaml", *stage, *rules)
+    assert "unused_first" in roost("policy", "diff", "default", "careful.yaml", *stage, *rules)
     lost = ("--rack", "c1-r00", "--store", "tiny.db", "--policy", "careful.yaml")
     assert "c1-r00" in roost("whatif", "lose", *lost, *rules)
-    monkeypatch.setenv("ROOST_AGENT_RULES", "last_first.py")
-    assert "last_first" in roost("policy", "show", "careful.yaml")
+    monkeypatch.setenv("ROOST_AGENT_RULES", "unused_first.py")
+    assert "unused_first" in roost("policy", "show", "careful.yaml")
     assert "c1-r00" in roost("whatif", "lose", *lost)
     assert "Density" in roost("sim", "run", *stage, "--policy", "careful.yaml", "--to", "results")
     monkeypatch.delenv("ROOST_AGENT_RULES")
@@ -189,7 +190,7 @@ def test_commands_take_rules_of_ones_own_by_a_flag_or_by_the_settings(
 def test_a_service_without_the_rule_goes_on_deciding_as_before_and_says_so(folder: Path) -> None:
     with ThrowawayPostgres() as postgres:
         store = make_store(postgres.create_database("shared"), folder)
-        has = ("--rules", str(folder / "last_first.py"), "--workers", "2")
+        has = ("--rules", str(folder / "unused_first.py"), "--workers", "2")
         with serving(store, *has) as able, serving(store, "--policy", "fast") as unable:
             assert put(able).status_code == 200
             post(able, "/v1/policies/activate", policy="dense")
