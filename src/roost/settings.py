@@ -76,7 +76,9 @@ class Store(Section):
     """Where the truth is kept."""
 
     url: str = secret("roost.db", "Where the store is: a file (SQLite) or postgresql://….", "password")
-    zone: str = say("synthetic:1000", "The zone of a store that does not exist yet: a zone file, or synthetic:SIZE.")
+    zone: str = say(
+        "", "The zone of a store that does not exist yet: a zone file, or synthetic:SIZE; empty: synthetic:1000."
+    )
     patience_seconds: float = say(
         5.0, "How long a request waits for a store that is away, before it gets a 503.", "seconds", (0, 600)
     )
@@ -87,6 +89,7 @@ class Agent(Section):
     """How requests are decided."""
 
     policy: str = say("default", "The policy, by name or file, until one is activated.")
+    rules: str = say("", "Python files and modules with rules of your own, which policies may name; commas between.")
     retries: int = say(20, "Attempts after a conflict, before a request is given up.", "attempts", (0, 1_000))
     group: int = say(256, "Requests that may be decided and committed together.", "requests", (1, 1_024))
     group_vms: int = say(512, "VMs that may be decided and committed together.", "VMs", (1, 100_000))

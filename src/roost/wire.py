@@ -582,6 +582,7 @@ class PolicyView(Wire, frozen=True):
     shipped: bool
     share: float  # of the tenants that it decides for
     text: str = ""
+    problem: str = ""  # why the worker that answers cannot decide by it
 
 
 class Policies(Wire, frozen=True):
@@ -607,6 +608,7 @@ class Active(Wire, frozen=True):
     against_digest: str = ""
     share: float = 0.0
     since: float = 0.0
+    problem: str = ""  # why the worker that answers does not decide by what was activated
 
 
 class ShadowWish(Asked, frozen=True):
@@ -1009,10 +1011,11 @@ class Tokens(Wire, frozen=True):
 
 
 class Health(Wire, frozen=True):
-    """Whether the process lives, or may be given work; and if not, why."""
+    """Whether the process lives, or may be given work; and what of it is not as it was wished."""
 
     status: str
     detail: str = ""
+    problem: str = ""  # why it does not decide by what was activated
 
 
 class Problem(Wire, frozen=True):

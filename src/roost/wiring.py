@@ -19,21 +19,23 @@ from roost.engine.ruleset import PolicySplit
 from roost.model.errors import InvalidInput, NoZone, RoostError, Taken
 from roost.model.inventory import catalogue_of, machine_specs
 from roost.model.zone import Zone
+from roost.rules.own import NONE, OwnRules
 from roost.rules.policy import Policy, file_of
-from roost.settings import POSTGRES
+from roost.settings import POSTGRES, without_password
 from roost.store.contract import AddMachines, Record, Register, Store
-from roost.store.ledger import STARTING
+from roost.store.ledger import STARTING, Ledger
 from roost.store.memory import MemoryStore
 from roost.store.plainly import NoMachines, insist
 from roost.store.sqlite import SqliteStore
 
 SYNTHETIC = "synthetic:"
+USUAL_ZONE = "synthetic:1000"  # of a new store, if nobody names one
 CHUNK = 5_000  # machines added at once
 
 
-def find_policy(name_or_file: str) -> Policy:
-    """A shipped policy by name, or the one in a .yaml file."""
-    return Policy.load(file_of(name_or_file))
+def find_policy(name_or_file: str, own: OwnRules = NONE) -> Policy:
+    """A shipped policy by name, or the one in a .yaml file, which may name rules of one's own."""
+    return Policy.load(file_of(name_or_file), own)
 
 
 def find_zone(file_or_size: str, seed: int = 1) -> Zone:
@@ -46,14 +48,21 @@ def find_zone(file_or_size: str, seed: int = 1) -> Zone:
     return Zone.synthetic(int(size), seed)
 
 
-def ensure_store(url: str, zone: str) -> None:
-    """Make a store with a zone, unless there is one. What an earlier version left half-made is refused."""
+def ensure_store(url: str, zone: str = "", tell: Callable[[str], None] = lambda _: None) -> str:
+    """Make a store with a zone, unless there is one; `tell` hears what takes long.
+
+    A store of another zone is refused, and so is what an earlier version left half-made. Returns what else is to be
+    said of a zone that is named for a store that there is already.
+    """
     try:
         with closing(open_store(url)) as store:
-            _check_whole(store, zone)
+            return _check_zone(store, url, zone)
     except NoZone:
+        wanted = find_zone(zone or USUAL_ZONE)
+        tell(f"making a store with {len(wanted.machines):,} machines")
         with suppress(Taken):  # somebody else was making it
-            open_store(url, create=find_zone(zone)).close()
+            open_store(url, create=wanted).close()
+    return ""
 
 
 def open_store(url: str, *, read_only: bool = False, create: Zone | None = None) -> Store:
@@ -81,7 +90,25 @@ def open_store(url: str, *, read_only: bool = False, create: Zone | None = None)
     return SqliteStore(Path(url), create=catalogue, stock=stock, read_only=read_only)
 
 
-def _check_whole(store: Store, zone: str) -> None:
+def _check_zone(store: Store, url: str, zone: str) -> str:
+    """Refuse a store that holds another zone than the one that is named, or only a part of it."""
+    holds = f"{without_password(url)} holds zone {store.catalogue.name}"
+    try:
+        wanted = find_zone(zone or USUAL_ZONE)
+    except InvalidInput as error:  # the file that it was made from is elsewhere by now: nobody can tell
+        return f"{holds}; {zone} was not compared with it: {error}"
+    _check_whole(store, wanted)
+    if not zone:
+        return ""
+    if wanted.name != store.catalogue.name:
+        remedy = "leave the zone out to serve the one that is there, or name another store"
+        raise InvalidInput("store.zone", f"{zone} is zone {wanted.name}, but {holds}", remedy)
+    if catalogue_of(wanted) != store.catalogue:
+        return f"{holds}, which {zone} describes otherwise by now; what the store holds is served"
+    return ""
+
+
+def _check_whole(store: Store, wanted: Zone) -> None:
     """Refuse a store that has only the first machines of its zone, and nothing else was ever done to it.
 
     A version that added them in transactions of their own was ended halfway.
@@ -90,10 +117,6 @@ def _check_whole(store: Store, zone: str) -> None:
     (chunks, _), name = store.head(), store.catalogue.name
     if chunks and store.decided(_stocking(name, (chunks - 1) * CHUNK)) is None:
         return  # something else has happened since
-    try:
-        wanted = find_zone(zone)
-    except InvalidInput:  # the file that it was made from is elsewhere by now: nobody can tell
-        return
     if wanted.name == name and len(wanted.machines) > chunks * CHUNK:
         problem = f"it holds {chunks * CHUNK:,} of the {len(wanted.machines):,} machines of zone {name}"
         remedy = "making it was cut short and nothing has been placed: begin with an empty file or database"
@@ -157,11 +180,13 @@ def open_agent(
     patience: float = 30.0,
     notify: Callable[[], None] = lambda: None,
     background: Callable[[Callable[[], Loaded]], Future[Loaded]] | None = None,
+    prepare: Callable[[Ledger], None] = lambda _: None,
 ) -> Agent:
     """An agent on a store. With `threads` it commits in a thread of its own, which pays where committing is waiting.
 
     That is so with PostgreSQL. SQLite computes in this very process, where two threads only get in each other's way:
-    there another thread only waits for the disk. `patience`, `notify`: see ThreadCourier; `background`: see Agent.
+    there another thread only waits for the disk. `patience`, `notify`: see ThreadCourier; `background`, `prepare`: see
+    Agent.
     """
     courier: Courier
     if threads is None and isinstance(store, SqliteStore):
@@ -172,8 +197,9 @@ def open_agent(
         courier = InlineCourier(store)
     try:
         return Agent(
-            store, courier, policy or Policy.default(), name, seed=seed, settings=settings, background=background
-        )
+            store, courier, policy or Policy.default(), name,
+            seed=seed, settings=settings, background=background, prepare=prepare,
+        )  # fmt: skip
     except RoostError:
         courier.close()
         raise

@@ -19,6 +19,15 @@ from roost.wiring import ensure_store, open_store
 
 MACHINES = 120
 ZONE = f"synthetic:{MACHINES}"
+LAB = """
+name: lab
+generations:
+  v1: {cores: 16, memory: 64}
+vm_types:
+  D2: {family: general, demand: {cores: 2, memory: 4}, on: [v1]}
+clusters:
+  - {name: c1, datacenter: dc1, generation: v1, racks: 2, machines_per_rack: 2}
+"""
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -118,6 +127,30 @@ def test_a_store_that_was_used_since_may_have_fewer_machines_than_the_file_says(
     ensure_store(url, ZONE)
 
 
-def test_a_store_of_another_zone_is_none_of_our_business(url: str) -> None:
+def test_a_store_of_another_zone_is_refused_with_the_names_of_both(url: str) -> None:
     half_made(url, 2).close()
-    ensure_store(url, "synthetic:1000")
+    with pytest.raises(InvalidInput) as caught:
+        ensure_store(url, "synthetic:1000")
+    told = str(caught.value)
+    assert told.startswith("store.zone: synthetic:1000 is zone synthetic-1000-1, but ")
+    assert "holds zone synthetic-120-1; leave the zone out" in told
+
+
+def test_whoever_names_no_zone_has_the_one_that_is_there(url: str) -> None:
+    ensure_store(url, ZONE)
+    assert ensure_store(url) == ensure_store(url, ZONE) == ""
+    is_whole(url)
+
+
+def test_a_file_that_describes_the_zone_otherwise_by_now_or_is_gone_is_told_of(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "lab.yaml"
+    file.write_text(LAB)
+    assert ensure_store(url, str(file)) == ensure_store(url, str(file)) == ""
+    file.write_text(LAB.replace("cores: 2", "cores: 4"))
+    assert "holds zone lab, which " in ensure_store(url, str(file))
+    assert "lab.yaml describes otherwise by now; what the store holds is served" in ensure_store(url, str(file))
+    file.unlink()
+    assert "lab.yaml was not compared with it" in ensure_store(url, str(file))
+    file.write_text(LAB.replace("name: lab", "name: other"))
+    with pytest.raises(InvalidInput, match=r"lab.yaml is zone other, but .* holds zone lab"):
+        ensure_store(url, str(file))

@@ -16,7 +16,8 @@ from pathlib import Path
 import httpx
 
 ROOST = str(Path(sys.executable).with_name("roost"))
-ADDRESS = re.compile(r"^Roost serves .* at (https?://\S+)$", re.MULTILINE)
+SERVES = re.compile(r"^Roost serves .* at (https?://\S+)$", re.MULTILINE)
+LISTENS = re.compile(r'"event":"starting".*"url":"(https?://[^"]+)"|"url":"(https?://[^"]+)".*"event":"starting"')
 PATIENCE = 300.0  # seconds: the first start on a machine compiles the rules
 
 
@@ -56,7 +57,7 @@ def serving(
 ) -> Iterator[Serving]:
     """`roost serve` on a store, at a free port unless `arguments` say otherwise, until the block ends.
 
-    `ready`: wait until it takes work, not only until it listens.
+    `ready`: wait until it says that it serves, not only until it listens.
     """
     port = () if "--port" in arguments else ("--port", "0")
     with tempfile.TemporaryDirectory() as folder:
@@ -79,9 +80,8 @@ def _wait(service: Serving, ready: bool) -> None:
     while time.monotonic() < until:
         if service.process.poll() is not None:
             break
-        if not service.url and (found := ADDRESS.search(service.stderr)):
-            service.url = found[1]
-        if service.url and (not ready or service.is_ready()):
+        if found := SERVES.search(service.stderr) if ready else LISTENS.search(service.stderr):
+            service.url = found[1] or found[2]
             return
         time.sleep(0.05)
     raise AssertionError(f"the service does not serve:\n{service.stderr}")

@@ -213,10 +213,12 @@ class Shell:
         while time.monotonic() < until and self._service.poll() is None:
             try:
                 url = f"{scheme}://127.0.0.1:{self._names[PORT]}/readyz"
-                if httpx.get(url, verify=False, timeout=5).status_code == httpx.codes.OK:
-                    return "".join(said.read_text().splitlines(keepends=True)[:1])
+                ready = httpx.get(url, verify=False, timeout=5).status_code == httpx.codes.OK
             except httpx.TransportError:
-                pass
+                ready = False
+            lines = re.findall(r"^(?:There are no tokens|Roost serves) .*\n", said.read_text(), re.MULTILINE)
+            if ready and (lines or "2>" in command):
+                return "".join(lines)  # what its log says besides is not shown
             time.sleep(0.1)
         raise AssertionError(f"{command} does not serve:\n{said.read_text()}")
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from roost import VM, Allocator, Policy, Request, Zone
+from roost.rules.own import OwnRules
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-rule.md"
 
@@ -39,7 +40,8 @@ def test_the_rule_of_the_page_decides_and_is_named_in_the_explanation(tmp_path: 
     zone = Zone.synthetic(100, seed=1)
     zone.machines["failures"] = 2
     zone.machines["failures"][40] = 0
-    allocator = Allocator(zone, Policy.load(tmp_path / "policy.yaml"), seed=1)
+    own = OwnRules.find(str(tmp_path / "few_failures.py"))
+    allocator = Allocator(zone, Policy.load(tmp_path / "policy.yaml", own), seed=1)
     decision = allocator.allocate(Request("t", [VM("A1")]))
     assert decision.placements[0].machine == zone.machine_names[40]
     assert decision.explanation.decided_by == "few_failures"

@@ -23,7 +23,7 @@ import pytest
 
 from roost.bench.postgres import ThrowawayPostgres
 from roost.wiring import open_store
-from tests.e2e.serving import Serving, serving
+from tests.e2e.serving import ROOST, Serving, serving
 from tests.e2e.talking import ZONE, audit, eventually, make_store, problem
 
 PATIENCE, ANSWER = 1.0, 3.0  # seconds: with a store that is away, and for an answer
@@ -278,11 +278,62 @@ def test_a_service_that_starts_before_its_database_serves_503_until_it_comes(
     audit(store)
 
 
-def test_before_the_zone_is_loaded_it_says_that_it_is_starting(tmp_path: Path) -> None:
+STEPS = [
+    "opening the store",
+    "making a store with 2,000 machines",
+    "opening the store",  # the port is open by now
+    "reading the zone",
+    "compiling the rules of default",
+    "loading 2,000 machines and 0 VMs",
+]
+
+
+def test_before_the_zone_is_loaded_it_answers_with_what_it_is_doing_and_says_that_it_serves_once_it_does(
+    tmp_path: Path,
+) -> None:
     store = str(tmp_path / "zone.db")
     with serving(store, "--zone", "synthetic:2000", ready=False) as service:
-        codes = set()
-        while (answer := httpx.get(f"{service.url}/v1/zone")).status_code == 503:
-            codes.add(problem(answer, "roost.starting").code)
+        told, said = set(), service.stderr
+        while (answer := httpx.get(f"{service.url}/readyz")).status_code == 503:
+            told.add(problem(answer, "roost.starting").detail)
+            assert "Roost serves" not in said
+            said = service.stderr
+            if (asked := httpx.get(f"{service.url}/v1/zone")).status_code != 200:
+                problem(asked, "roost.starting")
         assert answer.status_code == 200
-        assert codes == {"roost.starting"}
+        assert told
+        assert told <= {"the service is starting", *STEPS}
+        eventually(lambda: "Roost serves" in service.stderr)
+        before, _, after = service.stderr.partition("Roost serves")
+        assert re.findall(r'"doing":"([^"]*)"', before) == STEPS
+        assert '"doing"' not in after
+
+
+def test_on_a_terminal_one_sees_what_is_being_done_until_it_serves(tmp_path: Path) -> None:
+    screen, its = os.openpty()
+    arguments = [ROOST, "serve", "--store", str(tmp_path / "zone.db"), "--zone", "synthetic:200", "--port", "0"]
+    env = os.environ | {"COLUMNS": "200", "TERM": "xterm", "ROOST_AGENT_POLICY": "fast"}
+    with subprocess.Popen(arguments, stdin=its, stdout=its, stderr=its, env=env) as process:
+        os.close(its)
+        shown = b""
+        while b"Roost serves" not in shown and (more := os.read(screen, 65_536)):
+            shown += more
+        process.terminate()
+    os.close(screen)
+    before = shown.partition(b"Roost serves")[0].decode()
+    assert re.search(r"opening the store|making a store", before)
+    assert "compiling the rules of fast" in before
+    assert '"doing"' not in before
+    assert process.returncode == 0
+
+
+def test_a_store_of_another_zone_is_not_served_in_place_of_the_one_that_is_named(tmp_path: Path) -> None:
+    store = make_store(str(tmp_path / "tiny.db"), tmp_path)
+    done = subprocess.run(
+        [ROOST, "serve", "--store", store, "--zone", "synthetic:200", "--port", "0"],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "synthetic:200 is zone synthetic-200-1, but" in done.stderr
+    assert "tiny.db holds zone tiny" in done.stderr
+    assert "Roost serves" not in done.stderr

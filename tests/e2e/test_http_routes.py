@@ -580,7 +580,7 @@ def test_a_policy_that_names_code_is_refused(api: Api, rule: str) -> None:
         api.http.post("/v1/policies/validate", json={"text": text}),
         api.http.put("/v1/policies/ours", json={"text": text}),
     ):
-        assert "not a rule that comes with Roost" in problem(answer, "roost.invalid_request").detail
+        assert "says where a rule is" in problem(answer, "roost.invalid_request").detail
     problem(api.http.get("/v1/policies/ours"), "roost.not_found")
 
 

@@ -54,8 +54,12 @@ class Process:
 
     def serve(self) -> None:
         """Say so."""
+        self.say(True)
+
+    def say(self, what: object) -> None:
+        """Tell whoever started it."""
         assert self.line is not None
-        self.line.send(True)
+        self.line.send(what)
 
     def end(self, code: int) -> None:
         """Be no more."""
@@ -79,9 +83,12 @@ class Stage:
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "")
         settings, policy = Settings(server=Server(workers=2)), PolicySource.find("fast")
+        self.doing, self.announced = list[str](), list[float]()
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
-            self.workers = Workers(settings, Origin(file, {}), policy, bound)
+            self.workers = Workers(
+                settings, Origin(file, {}), policy, bound, self.doing.append, lambda: self.announced.append(self.now)
+            )
         self.workers._spawn = SimpleNamespace(Pipe=multiprocessing.Pipe, Process=self._make)  # type: ignore[assignment]
         for place in range(2):
             self.workers._begin(place)
@@ -134,6 +141,36 @@ def test_one_that_cannot_start_again_is_tried_with_growing_pauses_while_others_s
     stage.look(stage.now + 10)
     stage.started[-1].end(-9)
     assert stage.starts(stage.started[-1]) == 0.0
+
+
+def test_it_is_said_once_that_all_serve_and_until_then_what_they_are_doing(stage: Stage) -> None:
+    one, two = stage.started
+    one.say("opening the store")
+    two.say("compiling the rules of default")
+    stage.look(101.0)
+    assert stage.doing == ["worker 1: opening the store", "worker 2: compiling the rules of default"]
+    one.serve()
+    stage.look(102.0)
+    assert stage.announced == [], "half of all connections would be refused"
+    two.serve()
+    stage.look(103.0)
+    assert stage.announced == [103.0]
+    two.end(-9)
+    assert stage.starts(two) == 0.0
+    stage.started[-1].say("opening the store")
+    stage.started[-1].serve()
+    stage.look(105.0)
+    assert (stage.announced, len(stage.doing)) == ([103.0], 2)
+
+
+def test_those_that_cannot_start_keep_nobody_waiting_for_the_word_that_others_serve(stage: Stage) -> None:
+    one, two = stage.started
+    two.end(CANNOT)
+    stage.look(101.0)
+    assert stage.announced == []
+    one.serve()
+    stage.look(102.0)
+    assert stage.announced == [102.0]
 
 
 def test_if_none_ever_served_and_none_can_all_is_over(stage: Stage) -> None:

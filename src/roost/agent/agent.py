@@ -75,6 +75,7 @@ from roost.store.contract import (
     Round,
     Store,
 )
+from roost.store.ledger import Ledger
 
 LONGEST_WHOLE_KEY = 250  # a key that somebody chose, and before it the namespace that it is in
 LARGE = 32  # VMs of an operation, above which it takes turns with smaller ones
@@ -204,12 +205,14 @@ class Agent:
         settings: AgentSettings | None = None,
         limits: CacheLimits | None = None,
         background: Callable[[Callable[[], Loaded]], Future[Loaded]] | None = None,
+        prepare: Callable[[Ledger], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`name` must be this agent's alone, also over restarts; made up when empty.
 
-        `background` runs what takes long (to load the zone anew) where nobody has to wait for it.
+        `background` runs what takes long (to load the zone anew) where nobody has to wait for it. `prepare` is shown
+        what the store holds, before the first copy of it is made.
         """
         self.store, self.courier, self.seed = store_, courier, seed
         self.split = policy if isinstance(policy, PolicySplit) else PolicySplit(policy)
@@ -231,14 +234,15 @@ class Agent:
         self._number = 0
         self.shadow: Watcher | None = None
         self._background, self._loading = background or _at_once, None
-        self._begin(self._load())
+        self._begin(self._load(prepare))
 
     _loading: Future[Loaded] | None  # a fresh copy, if one is being made
 
-    def _load(self) -> Loaded:
+    def _load(self, prepare: Callable[[Ledger], None] = lambda _: None) -> Loaded:
         """A fresh copy of everything."""
-        split = self.split
-        replica = Replica(self.store.load(), split, self.seed, limits=self._limits, clock=self._clock)
+        split, ledger = self.split, self.store.load()
+        prepare(ledger)
+        replica = Replica(ledger, split, self.seed, limits=self._limits, clock=self._clock)
         return Loaded(replica, split)
 
     def _begin(self, loaded: Loaded) -> None:

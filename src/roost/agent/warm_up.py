@@ -6,10 +6,18 @@ from roost.agent.allocator import Allocator
 from roost.agent.replica import holdings_of
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import RulePolicy
+from roost.model.inventory import zone_of
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
+from roost.store.ledger import Ledger
 
 WHO = "warm-up"
+
+
+def sample_of(ledger: Ledger) -> Zone:
+    """A machine of each cluster: what is compiled for this is what the whole zone needs."""
+    one_each = {row.spec.cluster: row.spec for row in ledger.machines.values()}
+    return zone_of(ledger.catalogue, one_each.values())
 
 
 def warm_up(zone: Zone, policy: RulePolicy, *, looking: bool = False) -> None:

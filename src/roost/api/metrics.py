@@ -97,6 +97,9 @@ class Metrics:
         self.feed_lag = gauge("feed_lag_revisions", "Changes that the agent has not seen yet.", mode="livemax")
         self.revision = gauge("revision", "The revision that the agent has seen.", mode="livemax")
         self.missing = gauge("missing_workers", "Workers that could not start and are tried again.", mode="livemax")
+        self.unusable = gauge(
+            "policy_unusable", "1 while a worker does not decide by what was activated, as it was.", mode="livemax"
+        )
         self.store_up = gauge("store_up", "1 while the store can be reached and written.", mode="livemin")
         self.utilisation = gauge("utilisation_ratio", "Used cores over all cores.")
         self.density = gauge("packing_density_ratio", "Used cores over the cores of machines in use.")
@@ -159,6 +162,7 @@ class Metrics:
         self.feed_lag.set(service.lag)
         self.revision.set(agent.replica.revision)
         self.store_up.set(not (service.down or service.unwritable))
+        self.unusable.set(bool(service.unusable))
         self.utilisation.set(usage.utilisation)
         self.density.set(usage.packing_density)
         self.empty.set(usage.empty_machines)

@@ -101,14 +101,15 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     return found
 
 
-def address_to_bind(settings: Settings) -> tuple[str, bool]:
+def address_to_bind(settings: Settings, tell: Callable[[str], None] = lambda _: None) -> tuple[str, bool]:
     """The address to listen on, and whether it is loopback because there are no tokens.
 
-    Makes the store if there is none yet.
+    Makes the store if there is none yet; `tell` hears that.
     """
     host = settings.server.host
     try:
-        ensure_store(settings.store.url, settings.store.zone)
+        if odd := ensure_store(settings.store.url, settings.store.zone, tell):
+            log.warning(odd)
         if is_loopback(host) or settings.server.allow_anonymous:
             return host, False
         store = open_store(settings.store.url, read_only=True)
@@ -131,18 +132,20 @@ def run(
     place: int = 0,
     parent: int = 0,
     line: Connection | None = None,
+    tell: Callable[[str], None] = lambda _: None,
     ready: Callable[[], None] = lambda: None,
     more: Sequence[ControllerRouterHandler] = (),
 ) -> None:
-    """Serve until told to stop. `parent`: stop when that process is gone. `ready` is called when the zone is loaded.
+    """Serve until told to stop. `parent`: stop when that process is gone.
 
-    SIGHUP reads settings anew from their `origin`; or they come by `line` from the process that reads them for all.
-    `more`: routes that are served besides; benchmarks have some.
+    `ready` is called when the zone is loaded; until then `tell` hears what is being done, from another thread. SIGHUP
+    reads settings anew from their `origin`; or they come by `line` from the process that reads them for all. `more`:
+    routes that are served besides; benchmarks have some.
     """
     logs.set_up(settings.log)
     sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, origin, bound, policy, place, parent, line, ready, more))
+        runner.run(_serve(settings, origin, bound, policy, place, parent, line, tell, ready, more))
 
 
 async def _serve(
@@ -153,10 +156,11 @@ async def _serve(
     place: int,
     parent: int,
     line: Connection | None,
+    tell: Callable[[str], None],
     ready: Callable[[], None],
     more: Sequence[ControllerRouterHandler],
 ) -> None:
-    service = Service(settings, place=place, policy=policy.policy() if policy else None)
+    service = Service(settings, place=place, policy=policy, tell=tell)
     host = bound.getsockname()[0]
     protocol = _limited(settings)
     config = uvicorn.Config(

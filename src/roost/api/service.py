@@ -33,7 +33,7 @@ from roost.agent.heartbeats import NOTE, Heard, Heartbeats
 from roost.agent.operation import HealVMs, Operation, PlaceVMs, SetEntry
 from roost.agent.past import recall
 from roost.agent.requeue import Requeue
-from roost.agent.warm_up import warm_up
+from roost.agent.warm_up import sample_of, warm_up
 from roost.api.changes import ChangeLog
 from roost.api.errands import Errands
 from roost.api.healings import outages_of
@@ -51,13 +51,16 @@ from roost.engine.explain import Explanation, WhyNot
 from roost.engine.ruleset import PolicySplit
 from roost.engine.statistics import rule_filters
 from roost.engine.steps import CutShort, Steps
-from roost.model.errors import RoostError, StoreBroken, StoreUnavailable
+from roost.model.errors import InvalidInput, RoostError, StoreBroken, StoreUnavailable
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
-from roost.rules.policy import Policy
+from roost.rules.own import OwnRules
+from roost.rules.policy import Policy, PolicySource
 from roost.settings import POSTGRES, Settings
 from roost.store.contract import Store
-from roost.wiring import ensure_store, find_policy, open_agent, open_store, settle_memory
+from roost.store.ledger import Ledger
+from roost.wire import Active
+from roost.wiring import ensure_store, open_agent, open_store, settle_memory
 
 T = TypeVar("T")
 TURN_SECONDS = 0.002  # between looks whether it is the turn of something that waits
@@ -93,11 +96,26 @@ class Service:
     store: Store
     agent: Agent
 
-    def __init__(self, settings: Settings, *, place: int = 0, policy: Policy | None = None) -> None:
-        """`place`: among the workers of this host, so that each has a seed of its own. `policy`: as it was read."""
-        self.settings, self.place, self._read_policy = settings, place, policy
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        place: int = 0,
+        policy: PolicySource | None = None,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`place`: among the workers of this host, so that each has a seed of its own. `policy`: as it was read.
+
+        `tell` hears what is being done until all is ready, from another thread.
+        """
+        self.settings, self.place, self._tell = settings, place, tell
+        source = policy or PolicySource.find(settings.agent.policy, OwnRules.find(settings.agent.rules))
+        self._own, self.own_rules = source.policy(), source.own
         self.metrics = Metrics()
         self.ready, self.closing = False, asyncio.Event()
+        self.doing = "the service is starting"  # until it is ready
+        self.unusable = ""  # why what was activated does not decide here as it was activated
+        self.no_shadow = ""  # why what was put in the shadow does not decide there
         self.tokens, self.policies = TokenBook({}), PolicyBook({})
         self.revoking = asyncio.Lock()  # one at a time, so that not each of the last two finds another one left
         self.changes = ChangeLog(self)
@@ -140,12 +158,13 @@ class Service:
         pause = PROBE_SECONDS
         while True:
             try:
-                await _aside(self._open)
+                opened_with = await _aside(self._open)
                 break
             except StoreBroken:
                 raise
             except StoreUnavailable as error:
                 self.down = str(error)
+                self._do("waiting for the store")
                 log.warning("the store is away", detail=str(error), again_in=pause)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 5.0)
@@ -169,7 +188,7 @@ class Service:
         )  # fmt: skip
         for work, pause in works:
             self._tasks.append(asyncio.create_task(self._again_and_again(work, pause)))
-        if _digests(self.policies.split(self._own)) != _digests(self.agent.split):  # activated while it was loading
+        if self.policies.in_force != opened_with:  # activated while it was loading
             self._begin(self._switch)
         if self.policies.shadow:
             self._begin(self._cast_shadow)
@@ -196,33 +215,60 @@ class Service:
 
         self._exchanging = asyncio.create_task(exchange())
 
-    def _open(self) -> None:
-        given, settings = self.settings.agent, self.settings
-        ensure_store(settings.store.url, settings.store.zone)  # a database that was away may be empty
+    def _do(self, what: str) -> None:
+        """Something is begun that may take long, before all is ready."""
+        self.doing = what
+        self._tell(what)
+
+    def _open(self) -> Active | None:
+        """Open the store and load the zone; returns what was activated then."""
+        settings = self.settings
+        self._do("opening the store")
+        ensure_store(settings.store.url, settings.store.zone, self._do)  # a database that was away may be empty
         self.store = open_store(settings.store.url)
         try:
-            self._own = self._read_policy or find_policy(given.policy)
-            book = PolicyBook(_policies_of(self.store))
-            self.agent = open_agent(
-                self.store,
-                book.split(self._own),
-                seed=(given.seed + self.place) if given.seed else random.SystemRandom().getrandbits(62),
-                settings=AgentSettings(
-                    retries=given.retries,
-                    group=given.group,
-                    group_vms=given.group_vms,
-                    top=given.top,
-                    window=given.window,
-                ),
-                patience=settings.store.patience_seconds,
-                notify=self._poke,
-                background=self._in_background,
-            )
-            for policy in self.agent.split.policies:  # nobody's first request is to wait for a compiler
-                warm_up(self.agent.allocator.zone, policy)
+            book = PolicyBook(_policies_of(self.store), self._own, self.own_rules)
+            try:
+                self.agent = self._agent_by(book.split(self._own))
+                self.unusable = self._told_otherwise(book)
+            except InvalidInput as error:
+                if book.in_force is None:
+                    raise  # there is nothing else to decide by
+                self._cannot_use(book.in_force, error, self._own.name)
+                self.agent = self._agent_by(PolicySplit(self._own))
+            return book.in_force
         except BaseException:
             self.store.close()
             raise
+
+    def _agent_by(self, split: PolicySplit) -> Agent:
+        given, settings = self.settings.agent, self.settings
+
+        def prepare(ledger: Ledger) -> None:
+            """Nobody's first request is to wait for a compiler."""
+            sample = sample_of(ledger)
+            for policy in split.policies:
+                self._do(f"compiling the rules of {policy.name}")
+                warm_up(sample, policy)
+            self._do(f"loading {len(ledger.machines):,} machines and {len(ledger.vms):,} VMs")
+
+        self._do("reading the zone")
+        return open_agent(
+            self.store,
+            split,
+            seed=(given.seed + self.place) if given.seed else random.SystemRandom().getrandbits(62),
+            settings=AgentSettings(
+                retries=given.retries,
+                group=given.group,
+                group_vms=given.group_vms,
+                top=given.top,
+                window=given.window,
+            ),
+            patience=settings.store.patience_seconds,
+            notify=self._poke,
+            background=self._in_background,
+            prepare=prepare,
+        )
 
     def _in_background(self, load: Callable[[], Loaded]) -> Future[Loaded]:
         loading: Future[Loaded] = Future()
@@ -362,7 +408,7 @@ class Service:
         if self.down:
             raise Refused("roost.store_unavailable", self.down)
         if not self.ready:
-            raise Refused("roost.starting", "the zone is being loaded")
+            raise Refused("roost.starting", self.doing)
         if writing and self.unwritable:
             raise Refused("roost.store_unavailable", f"the store can be read, but not written: {self.unwritable}")
 
@@ -588,7 +634,7 @@ class Service:
         """Take in tokens and policies as the feed brought them."""
         registry, self._read = self.agent.replica.registry, self._marked()
         self.tokens = TokenBook(registry.of(TOKEN), closed=CLOSED in registry)
-        before, self.policies = self.policies, PolicyBook(registry.only(*KINDS), self._own)
+        before, self.policies = self.policies, PolicyBook(registry.only(*KINDS), self._own, self.own_rules)
         if self.policies.in_force != before.in_force and self.ready:
             self._begin(self._switch)
         if self.policies.shadow != before.shadow and self.ready:
@@ -606,15 +652,40 @@ class Service:
 
     async def _switch(self) -> None:
         """Decide as the registry says, once all that needs is compiled."""
+        book = self.policies
         try:
-            split = self.policies.split(self._own)
+            split = book.split(self._own)
             for policy in split.policies:
-                await self._compile(policy, looking=self.policies.shadow is not None)
+                await self._compile(policy, looking=book.shadow is not None)
             self.agent.switch(split)
+            self.unusable = self._told_otherwise(book)
             log.info("policies in force", policies=[each.name for each in split.policies], share=split.share)
         except RoostError as error:
-            log.error("a policy was activated that does not work here", detail=str(error))
+            if book.in_force is not None:
+                self._cannot_use(book.in_force, error, self.agent.split.main.name)
             raise
+
+    def _cannot_use(self, active: Active, error: RoostError, instead: str) -> None:
+        """What was activated does not work here: what decided before goes on, and whoever looks is told."""
+        wanted = " and ".join(name for name in (active.policy, active.against) if name)
+        self.unusable = f"{wanted} cannot decide here, {instead} does: {error}"
+        log.error(
+            "a policy was activated that does not work here", policy=wanted, decides=instead, detail=str(error),
+            remedy="list its rules in agent.rules and restart the service, or activate another one",
+        )  # fmt: skip
+
+    def _told_otherwise(self, book: PolicyBook) -> str:
+        """Which of the policies in force have rules of one's own that are not those they were activated with."""
+        chosen = book.in_force
+        if chosen is None:
+            return ""
+        split, told = book.split(self._own), (chosen.digest, chosen.against_digest)
+        others = [each.name for each, digest in zip(split.policies, told, strict=False) if each.digest != digest]
+        if not others:
+            return ""
+        problem = f"{' and '.join(others)} decides by rules that are not what they were when it was activated"
+        log.warning(problem, remedy="activate it again, if that is what is wanted")
+        return problem
 
     async def _cast_shadow(self) -> None:
         """Let decide beside the policy in force what the registry says, once it is compiled."""
@@ -626,9 +697,12 @@ class Service:
                     await self._compile(each, looking=True)
                 shadow = Shadow(policy, wanted.share, stopped=partial(_say_stopped, policy.name))
                 shadow.join(self.agent.allocator)
-            self.shadow = self.agent.shadow = shadow
+            self.shadow, self.no_shadow = shadow, ""
+            self.agent.shadow = shadow
             log.info("policy in the shadow", policy=policy.name if policy else "")
         except RoostError as error:
+            self.shadow = self.agent.shadow = None  # what was there before was ended
+            self.no_shadow = str(error)
             log.error("a policy was put in the shadow that does not work here", detail=str(error))
             raise
 
@@ -644,7 +718,7 @@ class Service:
 
     async def _compile(self, text_or_policy: Any, *, looking: bool = False) -> Policy:
         """In a thread of its own: it may take half a minute."""
-        job = partial(_compiled, self.agent.allocator.zone, text_or_policy, looking)
+        job = partial(_compiled, self.agent.allocator.zone, text_or_policy, self.own_rules, looking)
         return await self._loop.run_in_executor(self._compiling, job)
 
     async def switched(self) -> None:
@@ -732,20 +806,16 @@ async def _aside(work: Callable[[], T]) -> T:
     return await asyncio.wrap_future(done)
 
 
-def _compiled(zone: Zone, text_or_policy: str | Policy, looking: bool) -> Policy:
+def _compiled(zone: Zone, text_or_policy: str | Policy, rules: OwnRules, looking: bool) -> Policy:
     policy = text_or_policy
     if isinstance(policy, str):
-        policy = Policy.parse(policy, only_shipped=True)
+        policy = Policy.parse(policy, own=rules, only_named=True)
     warm_up(zone, policy, looking=looking)
     return policy
 
 
 def _say_stopped(policy: str, problem: str) -> None:
     log.error("the policy in the shadow is switched off: it does not work here", policy=policy, detail=problem)
-
-
-def _digests(split: PolicySplit) -> tuple[object, ...]:
-    return (*(policy.digest for policy in split.policies), split.share)
 
 
 def new_key(namespace: str = "") -> str:

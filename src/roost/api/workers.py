@@ -48,7 +48,7 @@ class Worker:
     """One process."""
 
     process: BaseProcess
-    line: Connection  # to it: settings, and how many of its like are missing; from it: that it serves
+    line: Connection  # to it: settings, and how many of its like are missing; from it: what it does, that it serves
     started: float
     served: bool = False
 
@@ -56,9 +56,21 @@ class Worker:
 class Workers:
     """The processes, and what becomes of them."""
 
-    def __init__(self, settings: Settings, origin: Origin, policy: PolicySource, bound: socket.socket) -> None:
-        """`bound` only keeps the port; the workers listen."""
+    def __init__(
+        self,
+        settings: Settings,
+        origin: Origin,
+        policy: PolicySource,
+        bound: socket.socket,
+        tell: Callable[[str], None] = lambda _: None,
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`bound` only keeps the port; the workers listen.
+
+        `ready` is called once, when all of them serve, or all that can; until then `tell` hears what they are doing.
+        """
         self._settings, self._origin, self._policy = settings, origin, policy
+        self._tell_doing, self._ready, self._announced = tell, ready, False
         self._host, self._port = bound.getsockname()[:2]
         self._spawn = multiprocessing.get_context("spawn")
         self._workers: dict[int, Worker] = {}  # by place
@@ -97,6 +109,7 @@ class Workers:
             self._hear(place, worker)
             if not worker.process.is_alive():
                 self._bury(place, worker)
+        self._announce()
         for place, at in list(self._due.items()):
             if at <= time.monotonic() and not self._stopping:
                 del self._due[place]
@@ -111,14 +124,25 @@ class Workers:
         self._workers[place] = Worker(process, mine, time.monotonic())
 
     def _hear(self, place: int, worker: Worker) -> None:
-        """A worker says that it serves."""
+        """A worker says what it is doing, or that it serves."""
         with contextlib.suppress(EOFError, OSError):  # it is dead, which is seen elsewhere
             while worker.line.poll():
-                worker.line.recv()
+                said = worker.line.recv()
+                if isinstance(said, str):
+                    if not self._announced:
+                        self._tell_doing(f"worker {place + 1}: {said}")
+                    continue
                 worker.served = self._served = True
                 self._hopeless.clear()
                 self._failed.pop(place, None)
                 self._tell(len(self._failed))
+
+    def _announce(self) -> None:
+        """Say that all serve, once they do; those that cannot keep nobody waiting."""
+        serving = sum(worker.served for worker in self._workers.values())
+        if not self._announced and serving and serving + len(self._failed) >= self._settings.server.workers:
+            self._announced = True
+            self._ready()
 
     def _bury(self, place: int, worker: Worker) -> None:
         """A worker ended: another one takes its place, at once if it had served, else after a while."""
@@ -184,7 +208,7 @@ def _work(
     ready: Callable[[], None] = lambda: line.send(True)  # noqa: E731
     try:
         bound = listen(host, port, shared=True)
-        run(settings, None, bound, policy=policy, place=place, parent=parent, line=line, ready=ready)
+        run(settings, None, bound, policy=policy, place=place, parent=parent, line=line, tell=line.send, ready=ready)
     except RoostError as error:
         log.error("cannot serve", worker=place, detail=str(error))
         sys.exit(CANNOT)

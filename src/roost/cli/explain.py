@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.options import ConstraintOptions, Service, StoreOption, VMs, Which, flat
+from roost.cli.options import ConstraintOptions, Rules, Service, StoreOption, VMs, Which, flat, own_rules
 from roost.cli.output import Form, Output, print_json, say
 from roost.model.request import UNCONSTRAINED
 
 if TYPE_CHECKING:
     from roost.agent.decision import Decision
+    from roost.rules.policy import Policy
     from roost.store.contract import Decided
 
 TENANT = "somebody"  # who asks, if nobody is named
@@ -34,6 +35,7 @@ def explain(
     which: Which = None,
     store: StoreOption = None,
     policy: PolicyOption = "",
+    rules: Rules = None,
     output: Output = Form.TABLE,
 ) -> None:
     """Why a request was placed as it was, or not at all; or how it would be decided now.
@@ -52,7 +54,7 @@ def explain(
     if store is not None:
         if wishes:
             raise typer.BadParameter("explains past requests only; for --vm ask a service", param_hint="--store")
-        explain_offline(store, key, policy, which, output)
+        explain_offline(store, key, find_given(policy, rules), which, output)
         return
     with service.open() as client:
         if wishes:
@@ -66,7 +68,14 @@ def explain(
         say(found.text)
 
 
-def explain_offline(store: str, key: str, policy: str, which: int | None, output: Form) -> None:
+def find_given(policy: str, rules: str | None) -> Policy | None:
+    """The policy that somebody names, if one is named."""
+    from roost.wiring import find_policy
+
+    return find_policy(policy, own_rules(rules)) if policy else None
+
+
+def explain_offline(store: str, key: str, policy: Policy | None, which: int | None, output: Form) -> None:
     """The decision on a key, from a store alone."""
     decision, decided = recalled(store, key, policy)
     found = decision.explain(which)
@@ -80,12 +89,11 @@ def explain_offline(store: str, key: str, policy: str, which: int | None, output
     say(f"{decided.outcome} by {by}; {record.retries} retries, {cost}")
 
 
-def recalled(store: str, key: str, policy: str) -> tuple[Decision, Decided]:
+def recalled(store: str, key: str, given: Policy | None) -> tuple[Decision, Decided]:
     """A past decision, as a store has it."""
     from roost.agent.past import recall
-    from roost.wiring import find_policy, open_store, recorded_policy
+    from roost.wiring import open_store, recorded_policy
 
-    given = find_policy(policy) if policy else None
     opened = open_store(store, read_only=True)
     try:
         decision = recall(opened, key, lambda recorded: recorded_policy(recorded, given))

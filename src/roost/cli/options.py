@@ -22,6 +22,7 @@ from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from roost.client import AvailabilitySet, Client, Constraints, VMWish
+    from roost.rules.own import OwnRules
 
 T = TypeVar("T")
 PAGE = 1_000  # the most that is asked for at once
@@ -81,6 +82,14 @@ class Service:
 
 
 StoreOption = Annotated[str | None, typer.Option("--store", help=f"Work without a service. {STORE}")]
+Rules = Annotated[
+    str | None,
+    typer.Option(
+        "--rules",
+        help="Files and modules with rules of your own, commas between; else the setting agent.rules.",
+        metavar="FILE,MODULE…",
+    ),
+]
 Tenant = Annotated[str, typer.Option("--tenant", help="Only this one's.")]
 Days = Annotated[float | None, typer.Option("--days", help="Only those of the last so many days.", min=0.0)]
 Key = Annotated[str, typer.Option("--key", help="The same key is never done twice; made up if empty.")]
@@ -144,6 +153,16 @@ class VMs:
                 )
             )
         return found
+
+
+def own_rules(given: str | None, config: Path | None = None) -> OwnRules:
+    """Rules of the user's own, as a flag lists them, or else the settings do."""
+    import os
+
+    from roost.rules.own import OwnRules
+    from roost.settings import load
+
+    return OwnRules.find(load(config, os.environ, {"agent.rules": given}).settings.agent.rules)
 
 
 class Near(StrEnum):

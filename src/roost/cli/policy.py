@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.options import DryRun, Key, Service, flat
+from roost.cli.options import DryRun, Key, Rules, Service, flat, own_rules
 from roost.cli.output import (
     Form,
     Output,
@@ -49,22 +49,24 @@ def list_policies() -> None:
 
 
 @app.command(rich_help_panel=HERE)
-def show(policy: Annotated[str, typer.Argument(help="A shipped policy or a file.")] = "default") -> None:
+def show(
+    policy: Annotated[str, typer.Argument(help="A shipped policy or a file.")] = "default", rules: Rules = None
+) -> None:
     """The rules of a policy, in order, with what each of them says."""
     from roost.wiring import find_policy
 
-    chosen = find_policy(policy)
-    rules, out = chosen.rules, console()
+    chosen = find_policy(policy, own_rules(rules))
+    found, out = chosen.rules, console()
     out.print(f"{chosen.name}, version {chosen.version}: {chosen.description}", highlight=False)
     out.print(
-        f"machine rules look at the best {rules.top_clusters} clusters that have a valid machine", highlight=False
+        f"machine rules look at the best {found.top_clusters} clusters that have a valid machine", highlight=False
     )
     for stage, bound_rules in (
-        ("cluster validators", rules.cluster_validators),
-        ("cluster preferences", rules.cluster_preferences),
-        ("machine validators", rules.validators),
-        ("machine preferences", rules.preferences),
-        ("tenant rules", rules.tenant_rules),
+        ("cluster validators", found.cluster_validators),
+        ("cluster preferences", found.cluster_preferences),
+        ("machine validators", found.validators),
+        ("machine preferences", found.preferences),
+        ("tenant rules", found.tenant_rules),
     ):
         table = _listing(stage)
         for bound in bound_rules:
@@ -77,13 +79,13 @@ def show(policy: Annotated[str, typer.Argument(help="A shipped policy or a file.
         out.print(table)
 
 
-@app.command(rich_help_panel=HERE)
-def rules() -> None:
-    """Every rule that comes with Roost."""
+@app.command("rules", rich_help_panel=HERE)
+def list_rules(rules: Rules = None) -> None:
+    """Every rule that comes with Roost, and those of your own that are listed."""
     from roost.rules.policy import shipped_rules
 
     tables: dict[str, Table] = {}
-    for rule in shipped_rules():
+    for rule in (*shipped_rules(), *own_rules(rules).rules().values()):
         kind = f"{rule.scope} {rule.kind}s" if rule.kind != "tenant" else "tenant rules"
         table = tables.setdefault(kind, _listing(kind))
         table.add_row(rule.name, f"by {', '.join(rule.traits)}" if rule.traits else "", rule.summary)
@@ -107,17 +109,19 @@ def _listing(title: str) -> Table:
 def check(
     policy: Annotated[str, typer.Argument(help="A policy file.")],
     zone: Annotated[str, typer.Option(help="A zone file, or synthetic:SIZE, to compile it for.")] = "synthetic:1000",
+    rules: Rules = None,
 ) -> None:
     """Read a policy, compile it, and try it out. A mistake is shown with its line.
 
     \b
       roost policy check my-policy.yaml
       roost policy check my-policy.yaml --zone zone.yaml
+      roost policy check my-policy.yaml --rules few_failures.py
     """
     from roost.agent.allocator import Allocator
     from roost.wiring import find_policy, find_zone
 
-    chosen = find_policy(policy)
+    chosen = find_policy(policy, own_rules(rules))
     with errors().status("Compiling …"):
         Allocator(find_zone(zone), chosen)
     console().print(f"{policy} is fine: {chosen.name}, version {chosen.version}", highlight=False)
@@ -139,7 +143,7 @@ def available(service: Service, output: Output = Form.TABLE) -> None:
         ("policy", "version", "digest", "decides", "from", "what it is for"),
         (
             (p.name, str(p.version), p.digest, f"{p.share:.0%}" if p.share else "", "Roost" if p.shipped else "you",
-             p.description)
+             f"cannot be used here: {p.problem}" if p.problem else p.description)
             for p in found
         ),
     )  # fmt: skip
@@ -237,6 +241,8 @@ def active(service: Service, output: Output = Form.TABLE) -> None:
             "since": when(found.since) or "the service started",
         }
     )
+    if found.problem:
+        advise(found.problem)
 
 
 @app.command(rich_help_panel=THERE)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from roost.cli.options import flat
+from roost.cli.options import Rules, flat, own_rules
 from roost.cli.output import STORE, Form, Output, errors, print_json, print_table, say
 from roost.cli.sim import LatencyModel
 from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from roost.rules.own import OwnRules
     from roost.sim.diff import Diff
     from roost.sim.runs import Run
 
@@ -62,6 +63,7 @@ def diff(
     seeds: Annotated[int, typer.Option(help="Measure each policy with seeds 1 to this.", min=1, max=100)] = 2,
     to: Annotated[Path | None, typer.Option("--to", help="Write all differences and a report to this folder.")] = None,
     processes: Annotated[int, _about(WORKLOAD, "Runs at once; 0: one per core.", min=0)] = 0,
+    rules: Rules = None,
     output: Output = Form.TABLE,
 ) -> None:
     """Which decisions another policy would change, by which of its rules, and what that does to the zone.
@@ -84,14 +86,14 @@ def diff(
     with ExitStack() as stack:
         if store is not None:
             _check_alone(staging)
-            found = _on_history(store, since, first, second, seeds)
+            found = _on_history(store, since, first, second, seeds, own_rules(rules))
         else:
             if not second:
                 raise InvalidInput("SECOND", "is missing", "name another policy, or what was decided with --store")
             if since is not None:
                 raise InvalidInput("--since", "goes with --store", "use --until to simulate a part of a workload")
             folder = to or Path(stack.enter_context(TemporaryDirectory(prefix="roost-diff-")))
-            found = _on_workload(staging, first, second, seeds, folder, processes)
+            found = _on_workload(staging, first, second, seeds, folder, processes, rules)
         if to is not None:
             try:
                 found.save(to, page(found))
@@ -112,13 +114,15 @@ def _check_alone(staging: Staging) -> None:
             raise InvalidInput(f"--{name.replace('_', '-')}", "does not go with --store", "leave out one of them")
 
 
-def _on_workload(staging: Staging, first: str, second: str, seeds: int, folder: Path, processes: int) -> Diff:
+def _on_workload(
+    staging: Staging, first: str, second: str, seeds: int, folder: Path, processes: int, rules: str | None
+) -> Diff:
     from roost.cli.progress import bars
     from roost.cli.sim import Options, experiment_of
     from roost.sim.diff import diff_workload
 
     staging = replace(staging, agents=staging.agents or AGENTS, latency=staging.latency or LATENCY)
-    experiment = experiment_of(None, Options(**asdict(staging), policy=[first, second], seeds=seeds))
+    experiment = experiment_of(None, Options(**asdict(staging), policy=[first, second], seeds=seeds, rules=rules))
     with bars(_name_of) as show:
         return diff_workload(experiment, folder, show, processes)
 
@@ -127,7 +131,7 @@ def _name_of(run: Run) -> str:
     return run.folder
 
 
-def _on_history(url: str, since: int | None, first: str, second: str, seeds: int) -> Diff:
+def _on_history(url: str, since: int | None, first: str, second: str, seeds: int, rules: OwnRules) -> Diff:
     from roost.api.policies import PolicyBook
     from roost.cli.whatif_source import named_policy
     from roost.sim.diff_history import RECORDED, History, diff_history
@@ -136,10 +140,10 @@ def _on_history(url: str, since: int | None, first: str, second: str, seeds: int
     store = open_store(url, read_only=True)
     try:
         ledger = store.load()
-        policies = [named_policy(ledger, name) for name in (first, second) if name]
+        policies = [named_policy(ledger, name, rules) for name in (first, second) if name]
         if policies[-1].name == (policies[0].name if second else RECORDED):
             raise InvalidInput("policies", "two have the same name", "change the name that one of them has in its text")
-        book = PolicyBook(ledger.registry, policies[-1])
+        book = PolicyBook(ledger.registry, policies[-1], rules)
         decided_by = policies[0] if second else None
         with errors().status("Reading the feed") as status:
             history = History(store, since)

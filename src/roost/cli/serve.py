@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from roost.cli.output import errors
+from roost.cli.options import Rules
+from roost.cli.starting import Starting
 
 Config = Annotated[Path | None, typer.Option("--config", help="A settings file; see `roost config describe`.")]
 
@@ -23,6 +24,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="The port to listen on; 0: any free one.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that share the port; PostgreSQL only.")] = None,
     policy: Annotated[str | None, typer.Option(help="A shipped policy or a file, until one is activated.")] = None,
+    rules: Rules = None,
     tls_cert: Annotated[str | None, typer.Option(help="A PEM file; with --tls-key, HTTPS is served.")] = None,
     tls_key: Annotated[str | None, typer.Option(help="A PEM file.")] = None,
     allow_anonymous: Annotated[
@@ -46,8 +48,9 @@ def serve(
     from roost.api import logs
     from roost.api.server import Origin, address_to_bind, listen, run
     from roost.api.workers import Workers
+    from roost.rules.own import OwnRules
     from roost.rules.policy import PolicySource
-    from roost.settings import load, without_password
+    from roost.settings import load
 
     given: dict[str, object] = {
         "store.url": store,
@@ -59,6 +62,7 @@ def serve(
         "server.tls_key": tls_key,
         "server.allow_anonymous": allow_anonymous,
         "agent.policy": policy,
+        "agent.rules": rules,
     }
     for each in override or ():
         name, _, value = each.partition("=")
@@ -67,21 +71,12 @@ def serve(
     settings = load(origin.file, os.environ, origin.overrides).settings
     logs.set_up(settings.log)
     several = settings.server.workers > 1
-    source = PolicySource.find(settings.agent.policy)
-    with errors().status("opening the store"):
-        host_, fallen_back = address_to_bind(settings)
-    bound = listen(host_, settings.server.port, shared=several)
-    address, number = bound.getsockname()[:2]
-    shown = f"[{address}]" if ":" in address else address
-    url = f"{'https' if settings.server.tls_cert else 'http'}://{shown}:{number}"
-    out = errors()
-    if fallen_back:
-        out.print(
-            f"There are no tokens yet, so Roost listens on loopback only, not on {settings.server.host}. "
-            "Make one with: roost token create admin --scope admin",
-            highlight=False,
-        )
-    out.print(f"Roost serves {without_password(settings.store.url)} at {url}", highlight=False, soft_wrap=True)
-    if several:
-        sys.exit(Workers(settings, origin, source, bound).run())
-    run(settings, origin, bound, policy=source)
+    source = PolicySource.find(settings.agent.policy, OwnRules.find(settings.agent.rules))
+    with Starting(settings) as starting:
+        starting.tell("opening the store")
+        host_, fallen_back = address_to_bind(settings, starting.tell)
+        bound = listen(host_, settings.server.port, shared=several)
+        starting.listens(bound, fallen_back=fallen_back)
+        if several:
+            sys.exit(Workers(settings, origin, source, bound, starting.tell, starting.ready).run())
+        run(settings, origin, bound, policy=source, tell=starting.tell, ready=starting.ready)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from roost.cli.options import flat
+from roost.cli.options import Rules, flat, own_rules
 from roost.cli.output import Form, Output, advise, console, errors, print_json, print_table, say
 from roost.cli.progress import bars
 
@@ -59,6 +59,7 @@ class Options:
     ssd: Annotated[float | None, _about(WHAT, "GiB of a machine of the fleet; 4000 unless said.", min=0)] = None
     nic: Annotated[float | None, _about(WHAT, "Gbit/s of a machine of the fleet; 40 unless said.", min=0)] = None
     policy: Annotated[list[str] | None, _about(WHAT, "A policy, by name or file; repeatable.", "--policy")] = None
+    rules: Rules = None
     fill: Annotated[
         float | None, _about(WHAT, "Share of the cores that is in use at the beginning already.", min=0, max=1)
     ] = None
@@ -189,6 +190,8 @@ def experiment_of(file: Path | None, options: Options) -> Experiment:
         given["latency"] = str(given["latency"])
     if "policy" in given:
         given["policies"] = given.pop("policy")
+    if "rules" in given or not data.get("rules"):
+        given["rules"] = own_rules(given.get("rules")).sources
     if not file and {"until", "speed", "workload"} & given.keys():
         del data["warm_up"]  # it suits the whole of the built-in trace only
     if not file and "workload" in given:

@@ -101,7 +101,7 @@ def weights(
             policy_to.write_text(priced)
         except OSError as error:
             raise InvalidInput(str(policy_to), f"cannot be written: {error.strerror}") from None
-    tried = _tried(ledger, (chosen, Policy.parse(priced, path))) if simulate else {}
+    tried = _tried(ledger, (chosen, Policy.parse(priced, path, source.own_rules()))) if simulate else {}
     if output is Form.JSON:
         print_json({"policy": chosen.name, "now": now, "prices": found, "density": tried})
         return

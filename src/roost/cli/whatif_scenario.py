@@ -8,7 +8,7 @@ import typer
 
 from roost.cli.options import flat
 from roost.cli.output import Form, Output, advise, errors, print_json, print_table, progress, say
-from roost.cli.whatif_source import PolicyOption, Source, named_policy
+from roost.cli.whatif_source import PolicyOption, Source
 from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def policy(
     from roost.whatif.scenario import repack
 
     ledger = source.ledger()
-    chosen = [named_policy(ledger, name) for name in dict.fromkeys(policies)]
+    chosen = [source.named_policy(ledger, name) for name in dict.fromkeys(policies)]
     for place, each in enumerate(chosen):
         if any(each.name == other.name for other in chosen[:place]):
             raise InvalidInput("policy", f"two are called {each.name}", "give one of them another name in its file")

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.options import Service
+from roost.cli.options import Rules, Service, own_rules
 from roost.cli.output import STORE, advise, read_input
 from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from roost.api.policies import PolicyBook
     from roost.engine.ruleset import PolicySplit
+    from roost.rules.own import OwnRules
     from roost.rules.policy import Policy
     from roost.store.ledger import Ledger
 
@@ -40,6 +41,7 @@ class Source(Service):
     zone: Annotated[
         str | None, typer.Option("--zone", help="A zone file, or synthetic:SIZE; it is empty.", rich_help_panel=PANEL)
     ] = None
+    rules: Rules = None
 
     def ledger(self) -> Ledger:
         """The zone as it is now."""
@@ -66,17 +68,25 @@ class Source(Service):
         from roost.engine.ruleset import PolicySplit
 
         if name:
-            return PolicySplit(named_policy(ledger, name))
-        book = _book(ledger)
+            return PolicySplit(self.named_policy(ledger, name))
+        book = _book(ledger, self.own_rules())
         return PolicySplit(self._unactivated(ledger)[0]) if book.in_force is None else book.split(book.find("default"))
 
     def policy_text(self, ledger: Ledger, name: str = "") -> tuple[Policy, str, Path]:
         """A policy, its text and where its own rules start from; without a name, the one that decides in the zone."""
-        chosen = _book(ledger).in_force
+        chosen = _book(ledger, self.own_rules()).in_force
         if not name and chosen is None:
             return self._unactivated(ledger)
         name = name or (chosen.policy if chosen else "")
-        return named_policy(ledger, name), *_text(ledger, name)
+        return self.named_policy(ledger, name), *_text(ledger, name)
+
+    def named_policy(self, ledger: Ledger, name: str) -> Policy:
+        """A policy of the zone's own, one that comes with Roost, or the one in a file."""
+        return named_policy(ledger, name, self.own_rules())
+
+    def own_rules(self) -> OwnRules:
+        """Rules of the user's own that policies may name."""
+        return own_rules(self.rules, self.config)
 
     def _unactivated(self, ledger: Ledger) -> tuple[Policy, str, Path]:
         """What decides as long as no policy is activated: what the service was started with, else the settings'."""
@@ -89,7 +99,7 @@ class Source(Service):
         loaded = load(self.config, os.environ, {})
         name = loaded.settings.agent.policy
         advise(f"no policy is activated in the zone; by {name}, of the settings ({loaded.sources['agent.policy']})")
-        return named_policy(ledger, name), *_text(ledger, name)
+        return self.named_policy(ledger, name), *_text(ledger, name)
 
     def _of_service(self) -> tuple[Policy, str, Path]:
         """The policy that decides in the service."""
@@ -105,28 +115,28 @@ class Source(Service):
                     raise
                 text = ""
         path = Path(f"{active.policy}.yaml")
-        found = Policy.parse(text, path, only_shipped=True) if text else None
+        found = Policy.parse(text, path, self.own_rules(), only_named=True) if text else None
         if found is None or found.digest != active.digest:
             problem_ = f"the service decides by {active.policy} {active.digest}, from a file of its own"
             raise InvalidInput("--policy", problem_, "give that file with --policy")
         return found, text, path
 
 
-def named_policy(ledger: Ledger, name: str) -> Policy:
+def named_policy(ledger: Ledger, name: str, rules: OwnRules) -> Policy:
     """A policy of the zone's own, one that comes with Roost, or the one in a file."""
     from roost.wiring import find_policy
 
-    book = _book(ledger)
-    return book.find(name) if name in book.texts else find_policy(name)
+    book = _book(ledger, rules)
+    return book.find(name) if name in book.texts else find_policy(name, rules)
 
 
-def _book(ledger: Ledger) -> PolicyBook:
+def _book(ledger: Ledger, rules: OwnRules) -> PolicyBook:
     import msgspec
 
     from roost.api.policies import PolicyBook
 
     try:
-        return PolicyBook(ledger.registry)
+        return PolicyBook(ledger.registry, rules=rules)
     except msgspec.MsgspecError as error:
         problem = f"what it says of the policy that is activated makes no sense: {error}"
         raise InvalidInput("zone", problem, "activate one again, and take the snapshot again") from None
@@ -134,9 +144,10 @@ def _book(ledger: Ledger) -> PolicyBook:
 
 def _text(ledger: Ledger, name: str) -> tuple[str, Path]:
     """A policy's text, and where its own rules start from."""
+    from roost.rules.own import NONE
     from roost.rules.policy import shipped_policies
 
-    book = _book(ledger)
+    book = _book(ledger, NONE)
     if name in book.texts or name in shipped_policies():
         return book.text(name), Path(f"{name}.yaml")
     return Path(name).read_text(), Path(name)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.explain import TENANT, PolicyOption, Tenant, recalled
-from roost.cli.options import ConstraintOptions, Service, StoreOption, VMs, Which, flat
+from roost.cli.explain import TENANT, PolicyOption, Tenant, find_given, recalled
+from roost.cli.options import ConstraintOptions, Rules, Service, StoreOption, VMs, Which, flat
 from roost.cli.output import Form, Output, print_json, say
 from roost.model.request import UNCONSTRAINED
 
@@ -29,6 +29,7 @@ def why_not(
     which: Which = None,
     store: StoreOption = None,
     policy: PolicyOption = "",
+    rules: Rules = None,
     output: Output = Form.TABLE,
 ) -> None:
     """Why a machine would not get a VM now, or did not: the rule that refuses it, or the preference by which it loses.
@@ -44,7 +45,7 @@ def why_not(
     if store is not None:
         if wishes:
             raise typer.BadParameter("explains past requests only; for --vm ask a service", param_hint="--store")
-        _show(recalled(store, decision, policy)[0].why_not(machine, which), output)
+        _show(recalled(store, decision, find_given(policy, rules))[0].why_not(machine, which), output)
         return
     with service.open() as client:
         if wishes:

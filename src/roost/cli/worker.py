@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from roost.cli.options import Rules, own_rules
 from roost.cli.output import STORE, errors
 
 
@@ -25,6 +26,7 @@ def lines_of(file: int) -> Iterator[bytes]:
 def worker(
     store: Annotated[str, typer.Argument(help=STORE)],
     policy: Annotated[str, typer.Option(help="A shipped policy, or a .yaml file.")] = "default",
+    rules: Rules = None,
     name: Annotated[str, typer.Option(help="What the agent is called in decisions; unique, made up if empty.")] = "",
     seed: Annotated[int, typer.Option(help="For its random draws.", min=0)] = 0,
     retries: Annotated[int, typer.Option(help="After a conflict, before a request is given up.", min=0)] = 20,
@@ -56,7 +58,7 @@ def worker(
     from roost.agent.worker import serve
     from roost.wiring import find_policy, open_agent, open_store, settle_memory
 
-    chosen = find_policy(policy)
+    chosen = find_policy(policy, own_rules(rules))
     opened = open_store(store)
     try:
         with errors().status("loading the zone"):

@@ -162,8 +162,13 @@ class RuleSet:
             raise InvalidInput("top_clusters", f"is {self.top_clusters}", "use 1 to 1,000; the paper uses 8 to 16")
 
     def __len__(self) -> int:
-        clusters = len(self.cluster_validators) + len(self.cluster_preferences)
-        return clusters + len(self.validators) + len(self.preferences) + len(self.tenant_rules)
+        return len(self.bound)
+
+    @cached_property
+    def bound(self) -> tuple[BoundRule, ...]:
+        """All of them."""
+        clusters = (*self.cluster_validators, *self.cluster_preferences)
+        return (*clusters, *self.validators, *self.preferences, *self.tenant_rules)
 
     @cached_property
     def columns(self) -> tuple[Rule, ...]:

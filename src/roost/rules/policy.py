@@ -1,17 +1,14 @@
 """Policies: ordered lists of rules with parameters and buckets, from YAML.
 
-A rule is named by its file (`best_fit`), or, if it is yours, by `package.module:function` or `path/to/file.py:function`
-(a relative path is relative to the policy file).
+A rule is named by its name (`best_fit`): one that comes with Roost, or one of those of your own that the setting
+`agent.rules` lists. A policy file of yours may also say where a rule is: `package.module:function`, or
+`path/to/file.py:function` (a relative path is relative to the policy file).
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
-import inspect
-import pkgutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +21,7 @@ from roost.engine.rule import Rule, rule_of
 from roost.engine.ruleset import BoundRule, EvictionTerms, RuleSet
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.yaml_file import Step, YamlFile
+from roost.rules.own import NONE, PACKAGE, OwnRules, code_of, is_own, load_module, shipped_in
 
 SHIPPED = Path(__file__).parent / "policies"
 # Rules that older policies name: what there is instead.
@@ -57,7 +55,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Policy:
-    """A named, versioned set of rules. `digest` changes with every change of the file."""
+    """A named, versioned set of rules. `digest` changes with every change of the file, or of rules of one's own."""
 
     name: str
     version: int
@@ -76,18 +74,25 @@ class Policy:
         return cls.load(_shipped(name))
 
     @classmethod
-    def load(cls, path: str | Path) -> Policy:
+    def load(cls, path: str | Path, own: OwnRules = NONE) -> Policy:
         """The policy in a YAML file. A mistake is refused with its file and line; nothing is half-loaded."""
         file = YamlFile(path)
-        return _build(file, Path(path).read_bytes())
+        return _build(file, Path(path).read_bytes(), own)
 
     @classmethod
-    def parse(cls, text: str, path: str | Path = "policy.yaml", *, only_shipped: bool = False) -> Policy:
+    def parse(
+        cls, text: str, path: str | Path = "policy.yaml", own: OwnRules = NONE, *, only_named: bool = False
+    ) -> Policy:
         """The policy in a text; `path` is where errors say it is, and where relative rule files start.
 
-        `only_shipped`: it may name no rules of the user's own, which are code: for texts from others.
+        `only_named`: it may not say where rules are, which are code: for texts from others.
         """
-        return _build(YamlFile(path, text), text.encode(), only_shipped)
+        return _build(YamlFile(path, text), text.encode(), own, only_named)
+
+    @property
+    def code(self) -> str:
+        """A hash of the files of its rules."""
+        return hashlib.sha256(code_of(bound.rule for bound in self.rules.bound)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -100,30 +105,24 @@ class PolicySource:
     text: str
     path: Path
     code: str  # a hash of the files of its rules
+    own: OwnRules = NONE  # which this policy and others may name
 
     @classmethod
-    def find(cls, name_or_file: str) -> PolicySource:
+    def find(cls, name_or_file: str, own: OwnRules = NONE) -> PolicySource:
         """A policy, by name or file; a mistake is refused."""
         path = file_of(name_or_file)
-        read = Policy.load(path)  # says what is wrong, if anything is
-        return cls(path.read_bytes().decode(), path.absolute(), _code_of(read))
+        read = Policy.load(path, own)  # says what is wrong, if anything is
+        return cls(path.read_bytes().decode(), path.absolute(), read.code, own)
 
     def policy(self) -> Policy:
-        """The policy; refused if its rules are no longer what they were."""
-        found = Policy.parse(self.text, self.path)
-        if _code_of(found) != self.code:
+        """The policy; refused if its rules, or others of one's own, are no longer what they were."""
+        self.own.rules()
+        found = Policy.parse(self.text, self.path, self.own)
+        if found.code != self.code:
             raise InvalidInput(
                 str(self.path), "its rules are not what they were when the service started", "restart the service"
             )
         return found
-
-
-def _code_of(policy: Policy) -> str:
-    rules = policy.rules
-    lists = (rules.cluster_validators, rules.cluster_preferences, rules.validators, rules.preferences)
-    bound = [each for some in (*lists, rules.tenant_rules) for each in some]
-    files = sorted({inspect.getsourcefile(each.rule.function) or "" for each in bound})
-    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 
 def file_of(name_or_file: str) -> Path:
@@ -148,22 +147,23 @@ def shipped_rules() -> tuple[Rule, ...]:
     """Every rule that comes with Roost, for people to choose from."""
     rules = []
     for package in dict.fromkeys(package for package, _, _ in SECTIONS.values()):
-        for name in _modules(package):
-            rule = rule_of(getattr(importlib.import_module(f"roost.rules.{package}.{name}"), name))
+        for name in shipped_in(package):
+            rule = rule_of(getattr(importlib.import_module(f"{PACKAGE}.{package}.{name}"), name))
             assert rule is not None, f"roost.rules.{package}.{name} holds no rule of its name"
             rules.append(rule)
     return tuple(rules)
 
 
-def _modules(package: str) -> list[str]:
-    return [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / package)])]
+def digest_of(raw: bytes, code: bytes = b"") -> str:
+    """What tells a policy from others of its name: its text, and the code of the rules in it that are one's own."""
+    return hashlib.sha256(raw + code).hexdigest()[:12]
 
 
-def _build(file: YamlFile, raw: bytes, only_shipped: bool = False) -> Policy:
+def _build(file: YamlFile, raw: bytes, own: OwnRules, only_named: bool = False) -> Policy:
     head = file.convert(file.data, _File)
     lists: dict[tuple[str, ...], tuple[BoundRule, ...]] = {}
     for section in SECTIONS:
-        lists[section] = tuple(_bound_rules(file, section, only_shipped))
+        lists[section] = tuple(_bound_rules(file, section, own, only_named))
     ours = {b.rule.function.__module__ for b in lists["machines", "validators"]}
     if f"roost.rules.validators.{ESSENTIAL}" not in ours:
         raise file.mistake(
@@ -182,10 +182,11 @@ def _build(file: YamlFile, raw: bytes, only_shipped: bool = False) -> Policy:
     except InvalidInput as error:
         at = tuple(error.where.split(": "))
         raise file.mistake(at, error.problem, error.remedy) from None
-    return Policy(head.name, head.version, head.description, rules, hashlib.sha256(raw).hexdigest()[:12])
+    mine = code_of(bound.rule for bound in rules.bound if is_own(bound.rule))
+    return Policy(head.name, head.version, head.description, rules, digest_of(raw, mine))
 
 
-def _bound_rules(file: YamlFile, section: tuple[str, ...], only_shipped: bool) -> Iterator[BoundRule]:
+def _bound_rules(file: YamlFile, section: tuple[str, ...], own: OwnRules, only_named: bool) -> Iterator[BoundRule]:
     package, kind, scopes = SECTIONS[section]
     entries: Any = file.data
     for step in section:
@@ -198,9 +199,9 @@ def _bound_rules(file: YamlFile, section: tuple[str, ...], only_shipped: bool) -
         if not isinstance(name, str):
             raise file.mistake(at, "names no rule", "write `- best_fit` or `- {rule: best_fit, buckets: 3}`")
         try:
-            if only_shipped and ":" in name:
-                raise InvalidInput(name, "is not a rule that comes with Roost", "name one that does")
-            rule = _find(name, package, file.path)
+            if only_named and ":" in name:
+                raise _elsewhere(name, own)
+            rule = _find(name, package, file.path, own)
             if rule.kind != kind or rule.scope not in scopes:
                 raise InvalidInput(name, f"is a {rule.scope} {rule.kind}", f"{'.'.join(section)} holds {kind} rules")
             if rule.name in seen:
@@ -215,45 +216,33 @@ def _bound_rules(file: YamlFile, section: tuple[str, ...], only_shipped: bool) -
             raise file.mistake(at, problem, error.remedy) from None
 
 
-def _find(name: str, package: str, policy: Path) -> Rule:
-    """The rule of a name: one of ours by its file, or a user's by module or file and function."""
+def _elsewhere(name: str, own: OwnRules) -> InvalidInput:
+    """A text from others says where a rule is."""
+    known, function = sorted(own.rules()), name.rpartition(":")[2]
+    remedy = f"write {function}" if function in known else "name one that comes with Roost"
+    if known and function not in known:
+        remedy += f", or one that the service lists in agent.rules: {', '.join(known)}"
+    elif not known:
+        remedy += "; the service lists none of your own in agent.rules"
+    return InvalidInput(name, "says where a rule is, which only a file of the service may", remedy)
+
+
+def _find(name: str, package: str, policy: Path, own: OwnRules) -> Rule:
+    """The rule of a name: one of ours by its file, one that is listed, or a user's by module or file and function."""
     source, _, function_name = name.rpartition(":")
     if not source:
-        if name in GONE:
-            raise InvalidInput(name, "is no longer a rule", GONE[name])
-        if name not in _modules(package):
-            raise UnknownName(name, "rule here", name, _modules(package))
-        source, function_name = f"roost.rules.{package}.{name}", name
-    try:
-        module = _load(policy.parent / source) if source.endswith(".py") else importlib.import_module(source)
-    except InvalidInput:
-        raise
-    except Exception as error:  # whatever a user's module does when it is imported
-        said = f"{type(error).__name__}: {error}"
-        raise InvalidInput(name, f"cannot be imported: {said}", "check the module or the path") from None
-    function = getattr(module, function_name, None)
+        shipped = shipped_in(package)
+        if name not in shipped:
+            listed = own.rules()
+            if name in GONE and name not in listed:
+                raise InvalidInput(name, "is no longer a rule", GONE[name])
+            if name not in listed:
+                raise UnknownName(name, "rule here", name, [*shipped, *listed])
+            return listed[name]
+        source, function_name = f"{PACKAGE}.{package}.{name}", name
+    function = getattr(load_module(source, policy.parent), function_name, None)
     if function is None:
         raise InvalidInput(name, f"{source} has no {function_name}", "name a function that is in it")
     if (rule := rule_of(function)) is None:
         raise InvalidInput(name, "is not a rule", "decorate it with @validator, @preference or @tenant_rule")
     return rule
-
-
-def _load(path: Path) -> Any:
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path}")
-    return _load_file(path.resolve(), path.stat().st_mtime_ns)
-
-
-@cache
-def _load_file(path: Path, _changed: int) -> Any:
-    """The module in a file, loaded once until it changes, so that its rules can share a derived column."""
-    # Named by what it says, not by where it is: a kernel on disk looks its rules' modules up by name.
-    name = f"roost_user_rules_{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module

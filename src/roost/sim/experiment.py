@@ -193,6 +193,7 @@ class Experiment(_Spec, frozen=True):
     zone: str = ""  # a zone file, or synthetic:SIZE
     fleet: Fleet | None = None
     policies: tuple[str, ...] = ("default",)
+    rules: tuple[str, ...] = ()  # files and modules with rules of one's own, which the policies may name
     seeds: tuple[Annotated[int, msgspec.Meta(ge=0, lt=2**31)], ...] = (1,)
     shadow: str = ""  # a policy that is asked, in the first run, what it would have decided otherwise
     agents: Agents = Agents()

@@ -21,6 +21,7 @@ import yaml
 
 from roost.model.errors import InvalidInput
 from roost.model.zone import Zone
+from roost.rules.own import OwnRules
 from roost.rules.policy import Policy
 from roost.sim.checkpoint import keeper
 from roost.sim.differences import DifferenceLog
@@ -74,10 +75,9 @@ def begin(experiment: Experiment, folder: Path) -> None:
     if folder.is_dir() and any(folder.iterdir()):
         raise InvalidInput(str(folder), "is not empty", "choose another folder, or go on with `roost sim resume`")
     runs_of(experiment)
-    for policy in (*experiment.policies, *(change.policy for change in experiment.policy_changes)):
-        find_policy(policy)
-    if experiment.shadow:
-        find_policy(experiment.shadow)
+    find, changes = _finder(experiment), (change.policy for change in experiment.policy_changes)
+    for policy in (*experiment.policies, *changes, *([experiment.shadow] if experiment.shadow else [])):
+        find(policy)
     experiment.check(*stage(experiment, experiment.seeds[0])[:2])
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,10 +91,15 @@ def stage(experiment: Experiment, seed: int) -> tuple[Workload, Zone, Callable[[
     given = experiment.workload
     if isinstance(given, str):
         workload = find_workload(given)
-        return workload, zone_for(experiment, workload), find_policy
+        return workload, zone_for(experiment, workload), _finder(experiment)
     zone = find_zone(experiment.zone) if experiment.zone else None
     workload = generate(_shape(given, zone, filled=experiment.fill > 0), seed, zone)
-    return workload, zone or zone_for(experiment, workload), find_policy
+    return workload, zone or zone_for(experiment, workload), _finder(experiment)
+
+
+def _finder(experiment: Experiment) -> Callable[[str], Policy]:
+    """How an experiment finds policies."""
+    return partial(find_policy, own=OwnRules.find(experiment.rules))
 
 
 def _shape(given: Generated, zone: Zone | None, *, filled: bool) -> WorkloadShape:
@@ -173,7 +178,7 @@ def _perform(experiment: Experiment, run: Run, folder: Path, progress: Tell) -> 
     progress(0.0, 0)
     own, saved = folder / run.folder, folder / run.folder / CHECKPOINT
     own.mkdir(parents=True, exist_ok=True)
-    shadow = DifferenceLog(find_policy(run.shadow)) if run.shadow else None
+    shadow = DifferenceLog(_finder(experiment)(run.shadow)) if run.shadow else None
     staged = stage(experiment, run.seed)
     simulation = Simulation(experiment, run.policy, run.seed, *staged, name=run.label, shadow=shadow)
     if shadow is not None:

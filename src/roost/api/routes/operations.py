@@ -137,7 +137,7 @@ async def readyz(scope: Scope) -> Health:
     service.check_open(writing=True)
     if service.closing.is_set():
         raise Refused("roost.starting", "the service is stopping")
-    return Health(status="ok", detail=service.agent.name)
+    return Health(status="ok", detail=service.agent.name, problem=service.unusable)
 
 
 @get("/metrics", media_type="text/plain; version=0.0.4; charset=utf-8", **may("read"))

@@ -15,7 +15,8 @@ from roost.api.policies import ACTIVE, IN_FORCE, KIND, PAST, SHADOW
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, DryRun, Key, asking_of, concluded, may, was_decided
 from roost.api.service import new_key
-from roost.rules.policy import Policy, shipped_policies
+from roost.model.errors import InvalidInput, UnknownName
+from roost.rules.policy import Policy, digest_of, shipped_policies
 from roost.store.contract import Decided
 from roost.wire import (
     Activation,
@@ -61,7 +62,23 @@ async def list_policies(scope: Scope) -> Policies:
     asking = asking_of(scope)
     asking.service.check_open()
     book = asking.service.policies
-    return Policies(items=[_view(asking, book.find(name)) for name in book.names()])
+    return Policies(items=[_listed(asking, name) for name in book.names()])
+
+
+def _listed(asking: Asking, name: str, *, with_text: bool = False) -> PolicyView:
+    """A policy that is known by its name, even if this worker cannot decide by it: others may have its rules."""
+    book = asking.service.policies
+    try:
+        policy = book.find(name)
+    except UnknownName:
+        raise
+    except InvalidInput as error:
+        text = book.text(name)
+        return PolicyView(
+            name=name, version=0, digest=digest_of(text.encode()), description="", rules=0, shipped=False, share=0.0,
+            text=text if with_text else "", problem=str(error),
+        )  # fmt: skip
+    return _view(asking, policy, book.text(name) if with_text else "")
 
 
 @get("/v1/policies/active", **may("read"))
@@ -78,6 +95,7 @@ async def get_active(scope: Scope) -> Active:
         against_digest=other.digest if other else "",
         share=split.share,
         since=chosen.since if chosen else 0.0,
+        problem=asking.service.unusable,
     )
 
 
@@ -118,8 +136,7 @@ async def get_policy(name: Name, scope: Scope) -> PolicyView:
     """A policy with its text."""
     asking = asking_of(scope)
     asking.service.check_open()
-    book = asking.service.policies
-    return _view(asking, book.find(name), book.text(name))
+    return _listed(asking, name, with_text=True)
 
 
 @post("/v1/policies/validate", status_code=200, **may("operate", "roost.too_large", "roost.unsupported_media_type"))
@@ -172,6 +189,9 @@ async def activate(data: JSONBody[Activation], scope: Scope, key: Key = None, dr
     service.check_open()
     if data.share and not data.against:
         raise Refused("roost.invalid_request", "needs another policy", field="share")
+    if data.against == data.policy:
+        same = f"against: {data.policy} would be compared with itself; name another policy, or leave it out"
+        raise Refused("roost.invalid_request", same, field="against")
     book = service.policies
     chosen = [book.find(name) for name in (data.policy, data.against) if name]
     for policy in chosen:
@@ -245,7 +265,8 @@ async def differences(scope: Scope) -> Differences:
     service.check_open()
     found, wanted = service.shadow, service.policies.shadow or ShadowPolicy()
     if found is None:
-        return Differences(shadow=wanted, decisions=0, changed=0, skipped=0, counts=[], latest=[])
+        problem = service.no_shadow
+        return Differences(shadow=wanted, decisions=0, changed=0, skipped=0, counts=[], latest=[], problem=problem)
     counts = [DifferenceCount(kind=kind, rule=rule, decisions=n) for (kind, rule), n in found.changed.most_common()]
     latest = [DifferenceView(**msgspec.structs.asdict(each)) for each in reversed(found.latest)]
     return Differences(
