@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from roost.cli.options import flat
-from roost.cli.output import STORE, Form, Output, errors, print_json, print_table, say
+from roost.cli.output import STORE, Form, Output, advise, errors, print_json, print_table, say
 from roost.cli.sim import LatencyModel
 from roost.model.errors import InvalidInput
 
@@ -120,7 +120,10 @@ def _on_workload(staging: Staging, first: str, second: str, seeds: int, folder: 
     staging = replace(staging, agents=staging.agents or AGENTS, latency=staging.latency or LATENCY)
     experiment = experiment_of(None, Options(**asdict(staging), policy=[first, second], seeds=seeds))
     with bars(_name_of) as show:
-        return diff_workload(experiment, folder, show, processes)
+        found = diff_workload(experiment, folder, show, processes)
+    if found.notice:
+        advise(found.notice)
+    return found
 
 
 def _name_of(run: Run) -> str:
