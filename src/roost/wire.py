@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Meta
 
 from roost.model.availability import Short
+from roost.model.names import LONGEST, NAME, NAME_OR_NOTHING, TOKEN_NAME
 from roost.model.request import UNCONSTRAINED, Constraints
 
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 MOST_COUNT = 100_000
 LONGEST_KEY, LONGEST_NAMESPACE = 150, 60  # characters of what a client sends
 
@@ -24,9 +24,8 @@ TenantName = Annotated[
         examples=["web"],
     ),
 ]
-VMName = Annotated[
-    str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=60, description="The VM becomes TENANT/NAME.")
-]
+VMName = Annotated[str, Meta(pattern=NAME_OR_NOTHING, max_length=60, description="The VM becomes TENANT/NAME.")]
+NewName = Annotated[str, Meta(pattern=NAME, max_length=LONGEST)]
 FullName = Annotated[str, Meta(min_length=1, max_length=200)]
 Word = Annotated[str, Meta(max_length=200)]
 Names = Annotated[tuple[FullName, ...], Meta(max_length=100_000)]
@@ -227,13 +226,13 @@ class MachineChange(Asked, frozen=True):
 class NewMachine(Asked, frozen=True):
     """A machine to add; with it, if they are new, its rack and cluster."""
 
-    name: FullName
-    datacenter: FullName
-    cluster: FullName
-    rack: FullName
+    name: NewName
+    datacenter: NewName
+    cluster: NewName
+    rack: NewName
     generation: FullName
     update_domain: Annotated[int, Meta(ge=0, le=1_000)] = 0
-    features: Annotated[tuple[Word, ...], Meta(max_length=31)] = ()
+    features: Annotated[tuple[NewName, ...], Meta(max_length=31)] = ()
     state: MachineState = "ready"
     capacity: Mapping[Word, Amount] = msgspec.field(default_factory=dict)
 
@@ -977,9 +976,9 @@ class Changes(Wire, frozen=True):
 class NewToken(Asked, frozen=True):
     """A token to make."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]*$", max_length=60)]
+    name: Annotated[str, Meta(pattern=TOKEN_NAME, max_length=60)]
     scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=4)]
-    namespace: Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=LONGEST_NAMESPACE)] = ""
+    namespace: Annotated[str, Meta(pattern=NAME_OR_NOTHING, max_length=LONGEST_NAMESPACE)] = ""
     days: Annotated[float, Meta(ge=0.0, le=36_500, description="Until it expires; 0: never.")] = 0.0
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
+
 
 def roost(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"COLUMNS": "120"}
@@ -41,6 +43,31 @@ def test_the_demo_serves_a_zone_plays_a_workload_and_explains() -> None:
     ]
     assert len(commands) == 3, "to try in another terminal"
     assert all(roost(command.split()[0], "--help").returncode == 0 for command in commands)
+
+
+def test_a_zone_is_shown_with_its_hardware_and_types_in_units_people_read() -> None:
+    done = roost("zone", "show", str(ROOT / "examples" / "gpu-zone.yaml"))
+    assert done.returncode == 0, done.stderr
+    rows = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert "generation machines cores memory, GiB disk, GiB ssd, GiB nic, Gbit/s gpu, cards features" in rows
+    assert "a100 8 96 1,024 8,000 7,000 100 8 nvlink" in rows
+    assert "small 2 8 50 0 0.5 0 cpu" in rows
+    standard = [" ".join(line.split()) for line in roost("zone", "show", "synthetic:1000").stdout.splitlines()]
+    assert "A1 0.8–1 1.75 40 0 0.25 gen3, gen4, gen5, gen6" in standard, "it takes less of faster cores"
+    assert not any("e+0" in row for row in standard)
+
+
+def test_all_mistakes_of_a_zone_file_are_shown_a_line_each(tmp_path: Path) -> None:
+    text = (ROOT / "examples" / "gpu-zone.yaml").read_text()
+    (tmp_path / "zone.yaml").write_text(
+        text.replace("cores: 64", "cores: lots").replace("generation: a100", "generation: b")
+    )
+    done = roost("zone", "show", "zone.yaml", folder=tmp_path)
+    assert done.returncode == 2
+    first, second, count = done.stderr.splitlines()
+    assert first.startswith("error: zone.yaml:9: generations.cpu.cores: is 'lots'; give cores in cores, from 0")
+    assert second.startswith("zone.yaml:28: clusters[1].generation: no generation is called 'b'")
+    assert count == "2 mistakes"
 
 
 def test_the_engine_bench_prints_json_for_programs() -> None:

@@ -44,6 +44,7 @@ PAGES = (
     "docs/what-if.md",
     "docs/experiments/README.md",
     "docs/how-to/availability-sets.md",
+    "docs/how-to/describe-a-zone.md",
     "docs/how-to/heal.md",
     "docs/how-to/keep-room.md",
     "docs/how-to/maintain.md",

@@ -211,6 +211,8 @@ def test_a_request_that_makes_no_sense_says_where(api: Api) -> None:
         ("GET", "/v1/tenants?limit=0", None, "limit"),
         ("POST", "/v1/policies/activate", {"policy": "default", "share": 0.5}, "share"),
         ("PUT", "/v1/policies/theirs", {"text": OURS}, "text"),
+        ("PUT", "/v1/policies/a b", {"text": OURS.replace("ours", "a b")}, "name"),
+        ("POST", "/v1/policies/validate", {"text": OURS.replace("ours", "a/b")}, "name"),
     ):
         busy = api.get("/v1/vms/web/0")["machine"]
         if body and body.get("machine") == "{elsewhere}":
@@ -357,7 +359,18 @@ def test_a_machine_is_changed_added_and_removed(api: Api) -> None:
     assert new["capacity"] == old["capacity"]
     assert api.get("/v1/clusters/c1")["machines"] == 5
     problem(api.http.post("/v1/machines", json={"machines": [machine]}), "roost.invalid_request")
-    problem(api.http.post("/v1/machines", json={"machines": [machine | {"name": "a/b"}]}), "roost.invalid_request")
+    for field, name in (
+        ("name", "a/b"),
+        ("rack", "r\n"),
+        ("cluster", "c=1"),
+        ("datacenter", "d@1"),
+        ("features", ["x y"]),
+    ):
+        named = problem(
+            api.http.post("/v1/machines", json={"machines": [machine | {field: name}]}), "roost.invalid_request"
+        )
+        assert field in named.detail
+        assert "is no name: use letters, digits, dots, dashes and underscores" in named.detail
     problem(api.http.post("/v1/machines", json={"machines": [machine | {"generation": "v9"}]}), "roost.invalid_request")
 
     key = {"Idempotency-Key": f"remove-{next(_numbers)}"}
@@ -731,6 +744,7 @@ def test_names_are_chosen_by_the_caller_and_given_once(api: Api) -> None:
     assert "taken" in taken.detail
     for name in ("", ".hidden", "a b", "a/b", "ü", "x" * 101):
         problem(api.create(name), "roost.invalid_request")
+    assert "tenant: is no name: use letters, digits" in problem(api.create("a\n"), "roost.invalid_request").detail
 
 
 # -------------------------------------------------------------------------------------------- the other ways to fail

@@ -264,7 +264,9 @@ def test_help_has_examples(command: str, sim: Command) -> None:
         (("--until", "0"), "until: is 0; give a time"),
         (("--until=-5",), "until: is '-5'"),
         (("--speed", "0"), "speed: Expected `float` > 0.0"),
-        (("--name", "a/b"), "name: is 'a/b'; use letters"),
+        (("--name", "a/b"), "name: 'a/b' has '/' in it; use letters"),
+        (("--until", "9999w"), "until: the run would last 192 years, and 3 are the most; stop earlier"),
+        (("--speed", "1e-9"), "until: the run would last "),
         (("--to", "tiny.yaml"), "tiny.yaml: cannot be written: File exists; choose another folder"),
         (("--to", "results"), "results: is not empty; choose another folder, or go on with `roost sim resume`"),
     ],
@@ -279,6 +281,30 @@ def test_a_run_that_makes_no_sense_is_refused_before_it_begins(
     assert words in err
     assert len(err.splitlines()) == 1
     assert not (here / "new").exists()
+
+
+def trace(*times: int) -> str:
+    """A VM at each of these times."""
+    rows = "".join(f"{time},t{i},D2,60,2,8\n" for i, time in enumerate(times))
+    return f"time_s,tenant,vm_type,lifetime_s,cores,memory\n{rows}"
+
+
+def test_a_trace_in_unix_time_runs_from_its_first_request_and_says_so(sim: Command, here: Path) -> None:
+    (here / "unix.csv").write_text(trace(*range(1_700_000_000, 1_700_003_600, 60)))
+    code, out, err = sim(
+        "run", "--workload", "unix.csv", "--zone", "synthetic:100", "--policy", "default", "--to", "new"
+    )
+    assert code == 0, err
+    assert err.startswith("unix.csv: times start at 1700000000: taken as Unix seconds (2023-11-14 22:13:20 UTC)")
+    assert "59 minutes" in out
+
+
+def test_a_trace_in_milliseconds_is_refused_with_what_would_be_right(sim: Command, here: Path) -> None:
+    (here / "ms.csv").write_text(trace(1_700_000_000_000, 1_700_000_060_000))
+    code, out, err = sim("run", "--workload", "ms.csv", "--zone", "synthetic:100", "--to", "new")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ms.csv:2: time_s: is 1700000000000: as milliseconds since 1970 that is 2023-11-14")
+    assert err.endswith("or since 1970: divide it by 1,000\n")
 
 
 @pytest.mark.parametrize(

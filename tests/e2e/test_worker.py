@@ -14,12 +14,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from roost.agent.operation import AddMachines, PlaceVMs, SetEntry
 from roost.bench.postgres import ThrowawayPostgres
+from roost.model.inventory import MachineSpec
+from roost.model.request import VM, Request
 from roost.model.rows import MachineState
 from roost.store.ledger import Ledger
-from roost.wiring import open_store
+from roost.wiring import open_agent, open_store
 from tests.e2e.crashing import PATIENCE, ROOST
 
 ZONE = "synthetic:100"
@@ -211,6 +215,17 @@ BAD: tuple[tuple[Line, str], ...] = (
     (place("", "a", D2, colour=1), "line: Object contains unknown field `colour`"),
     (place("", "a"), "request.vms: is empty"),
     (place("", "", D2), "request.tenant: must be a name"),
+    (place("", "a/b", D2), "request.tenant: 'a/b' has '/' in it; use letters, digits, dots, dashes and underscores"),
+    (place("", "a\nb", D2), r"request.tenant: 'a\nb' has '\n' in it"),
+    (place("", "a", {"type": "D2", "name": "a/b/c"}), "request.vms[0].name: 'b/c' has '/' in it; call it TENANT/NAME"),
+    (place("", "a", {"type": "D2", "name": "a/b=c"}), "request.vms[0].name: 'b=c' has '=' in it"),
+    ({"do": "add_machines", "machines": [["m/1", *SPARE[1:]]]}, "machines[0].name: 'm/1' has '/' in it"),
+    ({"do": "add_machines", "machines": [[*SPARE[:3], "r 1", *SPARE[4:]]]}, "machines[0].rack: 'r 1' has ' ' in it"),
+    (
+        {"do": "add_machines", "machines": [[*SPARE[:6], ["s|d"], SPARE[7]]]},
+        "machines[0].features: 's|d' has '|' in it",
+    ),
+    ({"do": "entry", "kind": "policy", "name": "p/1", "value": "x"}, "name: 'p/1' has '/' in it"),
     (place("", "a", {"type": "D99"}), "request.vms[0].type: no VM type is called 'D99'"),
     (
         place("", "a", D2, {"type": "D2", "priority": "gold"}),
@@ -285,6 +300,30 @@ def test_a_bad_line_is_answered_with_a_sentence_under_its_key_and_changes_nothin
 def test_an_unknown_machine_or_cluster_is_not_said_to_be_the_only_one(answers_to_bad_lines: dict[str, Line]) -> None:
     """There are others, so a sentence that ends with "none are defined" misleads."""
     assert [answer for answer in answers_to_bad_lines.values() if "none are defined" in answer["detail"]] == []
+
+
+def test_what_a_store_holds_under_a_name_that_is_refused_now_can_still_be_taken_away(fresh: Path) -> None:
+    spare = msgspec.convert(["m/1", *SPARE[1:]], MachineSpec)
+    with closing(open_store(str(fresh))) as opened, closing(open_agent(opened)) as agent:
+        agent.submit(PlaceVMs(Request("a/b", (VM("D2"), VM("D2", name="a/b/x=y")))))
+        agent.submit(AddMachines((spare,)))
+        agent.submit(SetEntry("policy", "p/1", "name: p/1"))
+        while not agent.idle:
+            agent.step(1.0)
+    assert set(ledger(fresh).vms) == {"a/b/0", "a/b/x=y"}
+    lines: tuple[Line, ...] = (
+        {"do": "move", "tenant": "a/b", "vm": "a/b/0", "machine": "c002-r00-m07"},
+        {"do": "release", "tenant": "a/b", "vms": ["a/b/x=y"]},
+        {"do": "release", "tenant": "a/b"},
+        {"do": "machine", "machine": "m/1", "state": "down"},
+        {"do": "remove_machines", "machines": ["m/1"]},
+        {"do": "entry", "kind": "policy", "name": "p/1"},
+    )
+    with Talk(fresh) as talk:
+        for i, line in enumerate(lines):
+            assert talk.ask(line | {"key": f"k{i}"})["status"] == "done", line
+    left = ledger(fresh)
+    assert (left.vms, "m/1" in left.machines, left.registry.get(("policy", "p/1"))) == ({}, False, None)
 
 
 def test_a_line_without_a_key_that_can_be_read_is_answered_all_the_same(fresh: Path) -> None:

@@ -453,7 +453,7 @@ def test_a_vm_of_an_unknown_type_makes_its_request_invalid() -> None:
         ({"seeds": (1, 1)}, "seeds: is"),
         ({"policies": ("fast", "fast")}, "policies: is"),
         ({"zone": ""}, "a zone or a fleet"),
-        ({"name": "a/b"}, "name: is 'a/b'"),
+        ({"name": "a/b"}, "name: 'a/b' has '/' in it"),
         ({"agents": Agents(group=0)}, ".group: is 0"),
         ({"agents": Agents(strict=True, pipeline=2)}, ".strict: "),
     ],

@@ -37,6 +37,16 @@ def test_a_good_policy_keeps_order_buckets_and_parameters() -> None:
     assert dict(rules.preferences[1].parameters["weights"]) == {"cores": 1.0}
 
 
+def test_a_file_with_a_name_that_nothing_could_address_is_refused_and_a_text_that_a_store_holds_is_not(
+    tmp_path: Path,
+) -> None:
+    text = GOOD.replace("name: test", "name: a/b")
+    (tmp_path / "policy.yaml").write_text(text)
+    with pytest.raises(InvalidInput, match=r"policy\.yaml:1: name: 'a/b' has '/' in it; use letters"):
+        Policy.load(tmp_path / "policy.yaml")
+    assert Policy.parse(text).name == "a/b"
+
+
 def test_the_digest_changes_with_the_text() -> None:
     assert Policy.parse(GOOD).digest != Policy.parse(GOOD.replace("buckets: 3", "buckets: 4")).digest
 

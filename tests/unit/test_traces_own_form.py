@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost.model.errors import InvalidInput
+from roost.model.names import PLAIN
 from roost.model.request import Constraints
 from roost.traces.own_form import RESOURCES, read_own_form, types_beside, write_own_form
 from roost.traces.reading import Reading
+from roost.traces.times import LONGEST
 from roost.traces.window import cut
 from roost.traces.workload import ANY, Workload, WorkloadType
 
@@ -25,8 +27,8 @@ time_s,tenant,vm_type,lifetime_s,cores,memory,priority,min_fault_domains,colocat
 5.5,db,E8,60,8,64,,,rack
 """
 LENIENT = Reading(skip=True)
-NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
-TIMES = st.floats(0, 1e9, allow_nan=False).map(abs)  # no -0.0
+NAMES = st.from_regex(rf"{PLAIN}\Z", fullmatch=True).filter(lambda name: len(name) < 7)
+TIMES = st.floats(0, LONGEST, allow_nan=False).map(abs)  # no -0.0
 
 
 def saved(folder: Path, text: str = CSV, name: str = "trace.csv") -> Path:
@@ -188,13 +190,14 @@ def test_a_trace_of_wrong_rows_only_is_an_error(tmp_path: Path) -> None:
 
 
 def test_rows_are_counted_by_reason_and_quotes_change_no_number(tmp_path: Path) -> None:
-    rows = '0,"a, the ""first""\nof all",t,5\n-1,a,t,5\n-2,a,t,5\nx,a,t,5\n3,b,t\n'
+    rows = '0,"a, the ""first""\nof all",t,5\n-1,a,t,5\n-2,a,t,5\nx,a,t,5\n3,b,t\n4,"b",t,5\n'
     path = saved(tmp_path, f"time_s,tenant,vm_type,lifetime_s\n{rows}")
     with pytest.raises(InvalidInput, match=r"trace\.csv:7: has too few cells"):
         read_own_form(path)
     workload = read_own_form(path, LENIENT)
-    assert list(workload.tenants) == ['a, the "first"\nof all']
-    assert workload.skipped == {"time_s is negative": 2, "has too few cells": 1, "time_s is no number": 1}
+    assert list(workload.tenants) == ["b"]
+    left_out = {"has too few cells": 1, "tenant is no name": 1, "time_s is no number": 1}
+    assert workload.skipped == {"time_s is negative": 2, **left_out}
 
 
 def test_parquet_mistakes_name_their_row(tmp_path: Path) -> None:
@@ -293,3 +296,57 @@ def test_without_polars_it_says_what_to_install(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
     with pytest.raises(InvalidInput, match=r"pip install 'roost\[data\]'"):
         read_own_form(saved(tmp_path))
+
+
+# ---------------------------------------------------------------------------------------------------- times and names
+
+
+def at_times(folder: Path, *times: float) -> Path:
+    """A trace with a VM at each of these times."""
+    rows = "".join(f"{time:.15g},t{i},D2,60,2,8\n" for i, time in enumerate(times))
+    return saved(folder, f"time_s,tenant,vm_type,lifetime_s,cores,memory\n{rows}")
+
+
+def test_unix_seconds_count_from_the_first_one_and_that_is_said(tmp_path: Path) -> None:
+    found = read_own_form(at_times(tmp_path, 1_700_086_400, 1_700_000_000, 1_700_000_060.5))
+    assert found.arrival.tolist() == [0.0, 60.5, 86_400.0]
+    assert found.notice.endswith(
+        "trace.csv: times start at 1700000000: taken as Unix seconds (2023-11-14 22:13:20 UTC), "
+        "counted from the first one; the last comes 1 days later"
+    )
+
+
+def test_times_from_the_beginning_stay_as_they_are_and_nothing_is_said(tmp_path: Path) -> None:
+    found = read_own_form(at_times(tmp_path, 5_000, 90_000))
+    assert (found.arrival.tolist(), found.notice) == ([5_000.0, 90_000.0], "")
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        ((1_700_000_000_000, 1_700_000_060_000), "as milliseconds since 1970 .* 2023-11-14 .*: divide it by 1,000$"),
+        ((1_700_000_000e6, 1_700_000_060e6), "as microseconds since 1970 .* 2023-11-14 .*: divide it by 1,000,000$"),
+        ((1_700_000_000e9, 1_700_000_060e9), "as nanoseconds since 1970 .* 2023-11-14 .*: divide it by 1,000,000,000$"),
+        ((1e30, 1e30), "is 1e\\+30; give seconds from the beginning of the workload, or since 1970$"),
+        (
+            (0, 2_592_000_000),
+            ":3: .* 82.2 years after the beginning; 3 are .*if these are milliseconds, divide by 1,000$",
+        ),
+        ((1_600_000_000, 1_700_000_000), ":3: .* 3.17 years after the beginning"),
+        ((0, 1_700_000_000), ":3: time_s: is 1700000000, 53.9 years after the beginning"),
+    ],
+)
+def test_times_in_another_unit_are_refused_with_what_they_would_be(
+    tmp_path: Path, times: tuple[float, float], words: str
+) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        read_own_form(at_times(tmp_path, *times))
+
+
+@pytest.mark.parametrize("column", ["tenant", "vm_type"])
+@pytest.mark.parametrize("name", ["a/b", "D=4", "D@4", "-x", "a b"])
+def test_names_that_nothing_could_address_are_refused_or_left_out(tmp_path: Path, column: str, name: str) -> None:
+    text = CSV.replace("db,E8" if column == "tenant" else "E8,60", f"{name},E8" if column == "tenant" else f"{name},60")
+    with pytest.raises(InvalidInput, match=f"trace.csv:4: {column}: is no name: {name}; use letters, digits"):
+        read_own_form(saved(tmp_path, text))
+    assert read_own_form(saved(tmp_path, text), LENIENT).skipped == {f"{column} is no name": 1}

@@ -16,14 +16,16 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roost.agent.allocator import Allocator
 from roost.engine.compiler import compile_rules
 from roost.engine.view import View
-from roost.model import machine_list, zone_file
+from roost.model import listed_machines, machine_list, zone_file
 from roost.model.availability import MostDomains
-from roost.model.errors import InvalidInput, UnknownName
+from roost.model.errors import InvalidInput, Mistaken, UnknownName
 from roost.model.inventory import machine_specs, zone_of
+from roost.model.request import VM, Request
 from roost.model.rows import MachineState
-from roost.model.zone import DEFAULT_RESOURCES, Zone
+from roost.model.zone import DEFAULT_RESOURCES, Resource, Zone
 from roost.rules.policy import Policy
 from roost.wiring import open_store
 
@@ -146,6 +148,7 @@ name: own
 resources:
   gpu: {unit: cards}
   memory: {unit: GiB, per_unit: 4}
+  nic:
 bands: [gold, silver, lead]
 generations:
   g: {gpu: 8, memory: 64.5, features: [nvlink]}
@@ -159,10 +162,10 @@ clusters:
   - {name: c, generation: g, racks: 1, machines_per_rack: 1, features: [pool], excludes: [two], datacenter: west}
 """,
     )
-    assert [r.name for r in zone.resources] == ["gpu", "memory"]
+    assert [r.name for r in zone.resources] == ["cores", "disk", "ssd", "gpu", "memory"], "the usual ones, but for nic"
     assert zone.bands == ("gold", "silver", "lead")
-    assert zone.machines["free"].tolist() == [[[8, 258]] * 3]
-    assert zone.demand[0, 0].tolist() == [1, 2], "0.3 GiB is rounded up to 2 quarters"
+    assert zone.machines["free"].tolist() == [[[0, 0, 0, 8, 258]] * 3]
+    assert zone.demand[0, 0].tolist() == [0, 0, 0, 1, 2], "0.3 GiB is rounded up to 2 quarters"
     assert zone.vm_types[0].family == "gpus"
     assert zone.classes == ("noisy", "quiet", "single")
     assert zone.conflicts.tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
@@ -265,9 +268,42 @@ def test_the_example_loads() -> None:
     assert zone.clusters["empty"][:, 0].tolist() == [400, 80, 6]
 
 
+def test_a_resource_that_a_file_adds_stands_beside_the_usual_ones(tmp_path: Path) -> None:
+    zone = load(tmp_path, changed(ZONE, "name: test", "name: test\nresources: {gpu: {unit: cards}}"))
+    assert zone.resources == (*DEFAULT_RESOURCES, Resource("gpu", "cards", 1))
+    plain = load(tmp_path)
+    assert np.array_equal(zone.machines["capacity"][:, :5], plain.machines["capacity"])
+    assert np.array_equal(zone.demand[:, :, :5], plain.demand)
+
+
+def test_the_example_with_gpus_has_cards_beside_the_usual_resources() -> None:
+    zone = Zone.load(ROOT / "examples" / "gpu-zone.yaml")
+    assert [r.name for r in zone.resources] == [*(r.name for r in DEFAULT_RESOURCES), "gpu"]
+    cards = dict(zip(zone.machine_names, zone.machines["capacity"][:, 5].tolist(), strict=True))
+    assert {name.partition("-")[0]: count for name, count in cards.items()} == {"c1": 0, "g1": 8}
+    assert zone.demand[zone.vm_type("one-gpu"), zone.generation_index["a100"], 5] == 1
+    assert not zone.supported[zone.vm_type("small"), zone.generation_index["a100"]], "it would be in their way"
+
+
+@pytest.mark.deep  # a kernel of its own is compiled for a zone of six resources
+def test_the_example_with_gpus_gives_cards_away_and_no_more_than_there_are() -> None:
+    zone = Zone.load(ROOT / "examples" / "gpu-zone.yaml")
+    allocator = Allocator(zone, Policy.named("fast"), seed=1)
+    first = allocator.allocate(Request("training", [VM("eight-gpus")] * 3 + [VM("one-gpu")] * 8))
+    assert first.ok
+    cards = {placed.machine: 0 for placed in first.placements}
+    for placed in first.placements:
+        cards[placed.machine] += 8 if placed.type == "eight-gpus" else 1
+    assert max(cards.values()) == 8
+    assert all(machine.startswith("g1") for machine in cards)
+    assert allocator.allocate(Request("web", [VM("small")])).placements[0].machine.startswith("c1")
+    assert not allocator.allocate(Request("more", [VM("eight-gpus")] * 6)).ok
+
+
 def test_the_guide_shows_zones_that_load_and_the_error_it_promises(tmp_path: Path) -> None:
     guide = (ROOT / "docs" / "how-to" / "describe-a-zone.md").read_text()
-    whole, shortest = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    whole, shortest, gpus = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    assert gpus == (ROOT / "examples" / "gpu-zone.yaml").read_text()
     (tmp_path / "machines.csv").write_text(re.findall(r"```csv\n(.*?)```", guide, re.DOTALL)[0])
     assert len(load(tmp_path, whole).machines) == 483
     assert len(load(tmp_path, shortest).machines) == 1000
@@ -354,11 +390,22 @@ ZONE_MISTAKES = [
     ("name: test", "name: {test", 2, "not valid YAML"),
     ("name: test", "name: test\nbands: []", 2, "bands: Expected `array` of length >= 1"),
     ("name: test", "name: test\nbands: [a, b, a]", 2, r"bands\[2\]: 'a' is there twice; .*remove one"),
-    ("name: test", "name: test\nresources: {}", 2, "resources: is empty; name at least one"),
+    (
+        "name: test",
+        "name: test\nresources: {cores: , memory: , disk: , ssd: , nic: }",
+        2,
+        "resources: leaves none of the usual five, and adds none; keep one, or describe one",
+    ),
+    ("name: test", "name: test\nresources: {gpu: }", 2, "resources.gpu: Expected `object`, got `null`"),
     ("name: test", "name: test\nresources:\n  gpu: {}", 3, "resources.gpu: .*`unit`"),
     ("name: test", "name: test\nresources:\n  gpu: {unit: cards, per_unit: 0}", 3, "gpu.per_unit: Expected `int` >= 1"),
     ("name: test", "name: test\nresources:\n  rack: {unit: U}", 3, "resources.rack: .*another name"),
-    ("name: test", "name: test\nresources:\n  gpu: {unit: cards}", 5, "v1.cores: no resource is called 'cores'.*gpu"),
+    (
+        "name: test",
+        "name: test\nresources: {memory: }",
+        4,
+        "v1.memory: no resource is called 'memory'; known are cores",
+    ),
     ("name: test", "name: test\nanti_colocation: [[a, b], [c]]", 2, r"anti_colocation\[1\]: .*length 2"),
     ("name: test", f"name: test\nfeatures: [{MANY}]", 5, r"v2.features\[0\]: the zone names 32 .*31 is the most"),
     ("  v1: {cores: 24, memory: 224}", "  v1: {cores: many}", 3, "v1.cores: is 'many'; give cores in cores, from 0 to"),
@@ -486,6 +533,116 @@ def test_a_mistake_in_a_list_of_machines_is_refused_with_its_line_and_what_would
     assert re.match(re.escape(f"{tmp_path / 'machines.csv'}:{line}: ") + words, str(error)), str(error)
 
 
+WRONG = """\
+name: test
+bands: [regular, spot, regular]
+resources:
+  gpu: {per_unit: 0}
+generations:
+  v1: {cores: many, memroy: 224, gpu: 1}
+  v2: {cores: 40, memory: 576, features: [ssd]}
+vm_types:
+  small:
+    demand: {cores: 99, gpu: 1}
+    on: [v1, v2, v3]
+  fast:
+    demand: {cores: 8}
+clusters:
+  - {name: c1, generation: v1, racks: 0, machines_per_rack: none}
+  - {name: c2, generation: v9, racks: 1, machines_per_rack: 4, excludes: [smal]}
+spares: 3
+machines: machines.csv
+"""
+
+
+def test_all_mistakes_of_a_file_and_its_list_are_told_at_once_in_the_order_of_lines(tmp_path: Path) -> None:
+    (tmp_path / "machines.csv").write_text(
+        changed(changed(LIST, "a3,c8,r2,v1,dc1,2", "a1,c8,r2,v7,dc1,two"), ",down,50", ",asleep,101")
+    )
+    error = refused(tmp_path, WRONG)
+    told = [line.removeprefix(f"{tmp_path}/") for line in str(error).splitlines()]
+    wanted = [
+        "machines.csv:3: health: is '101'",
+        "machines.csv:3: state: no state of a machine is called 'asleep'",
+        "machines.csv:4: generation: is v7, but cluster c8 has machines of v1 too",
+        "machines.csv:4: generation: no generation is called 'v7'",
+        "machines.csv:4: name: there is a machine a1 already",
+        "machines.csv:4: update_domain: is 'two'",
+        "zone.yaml:2: bands[2]: 'regular' is there twice",
+        "zone.yaml:4: resources.gpu: Object missing required field `unit`",
+        "zone.yaml:4: resources.gpu.per_unit: Expected `int` >= 1",
+        "zone.yaml:6: generations.v1.cores: is 'many'",
+        "zone.yaml:6: generations.v1.memroy: no resource is called 'memroy'; did you mean memory",
+        "zone.yaml:10: vm_types.small.demand.cores: asks for 99 cores, but v2 has 40 cores",
+        "zone.yaml:11: vm_types.small.on[2]: no generation is called 'v3'",
+        "zone.yaml:12: vm_types.fast: Object missing required field `on`",
+        "zone.yaml:15: clusters[0].machines_per_rack: Expected `int`, got `str`",
+        "zone.yaml:15: clusters[0].racks: Expected `int` >= 1",
+        "zone.yaml:16: clusters[1].excludes[0]: no VM type is called 'smal'; did you mean small",
+        "zone.yaml:16: clusters[1].generation: no generation is called 'v9'",
+        "zone.yaml:17: spares: Object contains unknown field `spares`; the fields here are name",
+        "19 mistakes",
+    ]
+    assert isinstance(error, Mistaken)
+    assert len(told) == len(wanted), str(error)
+    assert all(line.startswith(words) for line, words in zip(sorted(told), sorted(wanted), strict=True)), str(error)
+    lines = [int(line.split(":")[1]) for line in told if line.startswith("zone.yaml")]
+    assert lines == sorted(lines)
+
+
+def test_what_follows_from_a_mistake_is_no_further_one(tmp_path: Path) -> None:
+    """What is said elsewhere of a generation, a type or a resource that is described wrong may well be right."""
+    hardware = refused(tmp_path, changed(ZONE, "ssd: 6400, features: [ssd]", "ssd: much, features: [ssd]"))
+    assert str(hardware).endswith("v2.ssd: is 'much'; give ssd in GiB, from 0 to 2,147,483,647")
+    own = changed(ZONE, "name: test", "name: test\nresources: {gpu: {per_unit: 2}}")
+    own = changed(own, "memory: 576", "memory: 576, gpu: 4")
+    assert str(refused(tmp_path, own)).endswith("resources.gpu: Object missing required field `unit`")
+
+
+def test_of_many_mistakes_the_first_are_told_and_the_rest_counted(tmp_path: Path) -> None:
+    rows = "".join(f"m{i},c9,r1,v1,ill\n" for i in range(100))
+    error = refused(tmp_path, ZONE, f"name,cluster,rack,generation,health\n{rows}")
+    assert str(error).splitlines()[-2:] == ["and 80 more", "100 mistakes"]
+    assert isinstance(error, Mistaken)
+    assert len(error.mistakes) == 100
+
+
+# What nobody could ask for: where it stands, and what there.
+UNSPEAKABLE = [
+    ("generations:\n  v1:", "generations:\n  v/1:", "generations.v/1: 'v/1' has '/' in it"),
+    ("  small:", "  D=4:", "vm_types.D=4: 'D=4' has '=' in it; use letters, digits, dots, dashes and underscores"),
+    ("  small:", "  D@4:", "vm_types.D@4: 'D@4' has '@' in it"),
+    ("  small:", '  "a b":', "vm_types.a b: 'a b' has ' ' in it"),
+    ("  small:", '  "":', "vm_types.: is empty"),
+    ("  small:", f"  {'x' * 201}:", "has 201 characters, 200 is the most"),
+    ("  - name: c1", '  - name: "c\\n1"', r"clusters[0].name: 'c\n1' has '\n' in it"),
+    ("  - name: c1", "  - name: -c1", "clusters[0].name: '-c1' begins with '-'"),
+    ("  - name: c1", "  - name: c1\n    datacenter: a/b", "clusters[0].datacenter: 'a/b' has '/' in it"),
+    ("    racks: 2", "    racks: 2\n    features: [a/b]", "clusters[0].features[0]: 'a/b' has '/' in it"),
+    ("features: [ssd]", "features: [ssd, s|d]", "generations.v2.features[1]: 's|d' has '|' in it"),
+    ("name: test", "name: test\nbands: [high, lo/w]", "bands[1]: 'lo/w' has '/' in it"),
+    ("name: test", "name: test\nfeatures: ['a,b']", "features[0]: 'a,b' has ',' in it"),
+    ("name: test", "name: test\nanti_colocation: [[a, 'b:c']]", "anti_colocation[0][1]: 'b:c' has ':' in it"),
+    ("name: test", "name: test\nresources: {g/pu: {unit: cards}}", "resources.g/pu: 'g/pu' has '/' in it"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "words"), UNSPEAKABLE, ids=[words[:40] for *_, words in UNSPEAKABLE])
+def test_names_that_nothing_could_address_are_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert words in str(refused(tmp_path, changed(ZONE, old, new)))
+
+
+@pytest.mark.parametrize("column", ["name", "cluster", "rack", "datacenter"])
+def test_names_in_a_list_of_machines_that_nothing_could_address_are_refused(tmp_path: Path, column: str) -> None:
+    rows = list(csv.DictReader(io.StringIO(LIST)))
+    rows[3][column] = "b/1\nx"
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    assert f": {column}: 'b/1\\nx' has '/' in it; use letters" in str(refused(tmp_path, ZONE, text.getvalue()))
+
+
 def test_an_unknown_name_is_told_from_other_mistakes(tmp_path: Path) -> None:
     assert isinstance(refused(tmp_path, changed(ZONE, "    generation: v1", "    generation: v9")), UnknownName)
     assert isinstance(refused(tmp_path, ZONE, changed(LIST, "draining", "asleep")), UnknownName)
@@ -531,7 +688,7 @@ def test_a_list_that_is_something_else_is_refused(tmp_path: Path, name: str, wor
 
 
 def test_a_zone_has_no_more_machines_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zone_file, "MOST_MACHINES", 12)
+    monkeypatch.setattr(listed_machines, "MOST_MACHINES", 12)
     assert "machines.csv:4: name: is one too many; a zone has at most 12" in str(refused(tmp_path, ZONE, LIST))
 
 

@@ -33,6 +33,7 @@ from roost.api.routes import (
 from roost.api.routes.common import anybody, guard
 from roost.api.service import Service
 from roost.model.errors import RoostError
+from roost.model.names import in_words
 
 # What the API is about, in the order of its reference.
 NOUNS: Sequence[tuple[str, Sequence[Any]]] = (
@@ -81,7 +82,7 @@ def _http_error(request: Request[Any, Any, Any], error: HTTPException) -> Respon
         field = str(extra[0].get("key", ""))
         found = [each for each in extra if isinstance(each, dict)]
         said = "; ".join(f"{each.get('key', '')}: {each.get('message', '')}" for each in found)
-    return _answer(request, Refused("roost.invalid_request", said, field=field))
+    return _answer(request, Refused("roost.invalid_request", in_words(said), field=field))
 
 
 def _bug(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

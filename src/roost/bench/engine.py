@@ -1,4 +1,4 @@
-"""How fast the engine decides, beside the paper's baseline and a plain NumPy scan, in one run.
+"""How fast the engine decides, beside the paper's baseline and a NumPy scan, in one run.
 
 A synthetic zone is filled to about 85 % by requests of many classes whose popularity follows Zipf's law, then churned:
 each step releases a random VM and places one. Latency is that of the engine call (choose a machine and put the VM on
@@ -21,6 +21,7 @@ from roost.agent.allocator import Allocator
 from roost.agent.foresight import foresee, tables_of
 from roost.agent.gang import place_gang
 from roost.agent.seating import seated
+from roost.bench.numpy_scan import NumpyBestFit
 from roost.engine.compiler import compile_rules
 from roost.engine.selection import CacheLimits, Engine
 from roost.engine.shape import Shape
@@ -102,7 +103,7 @@ def bench_engine(
     cold = _cold(allocator, shapes)
     desk = TenantDesk(engine.view)
     baseline = _median_ms(lambda i: _from_scratch(engine, shapes[i % classes], desk), 15)
-    numpy = NumpyBestFit(engine)
+    numpy = NumpyBestFit(zone, engine.view.machines)
     scan = _median_ms(lambda i: numpy.choose(shapes[i % classes]), 50)
     warm = churn["warm_us"]["mean"]
     progress("whole decisions", 0.0)
@@ -258,22 +259,6 @@ def _from_scratch(engine: Engine, shape: Shape, desk: TenantDesk) -> None:
     judged = engine.judge(engine.view, shape, desk)
     valid = np.flatnonzero(judged.verdicts < 0)
     valid[np.argsort(judged.keys[valid], kind="stable")]
-
-
-class NumpyBestFit:
-    """A whole-zone scan as one would write it in NumPy, knowing a single rule: best fit among machines with room."""
-
-    def __init__(self, engine: Engine) -> None:
-        machines = engine.view.machines  # as plain, contiguous arrays
-        self.generation = np.ascontiguousarray(machines["generation"])
-        self.free = np.ascontiguousarray(machines["free"].transpose(1, 0, 2))
-        self.share = np.array([1.0, 0.8, 0.1, 0.4, 0.2]) / np.maximum(machines["capacity"], 1)
-
-    def choose(self, shape: Shape) -> int:
-        """The machine with room that the VM would leave with the least."""
-        left = self.free[shape.traits["priority"]] - shape.row["demand"][0][self.generation]
-        score = np.einsum("ij,ij->i", left, self.share)
-        return int(np.argmin(np.where((left >= 0).all(axis=1), score, np.inf)))
 
 
 def _median_ms(work: Callable[[int], object], times: int) -> float:

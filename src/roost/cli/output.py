@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from roost.model.errors import InvalidInput
+from roost.model.names import in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -146,7 +147,7 @@ def decode(text: bytes | Any, kind: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(text, type=kind) if isinstance(text, bytes) else msgspec.convert(text, kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidInput(where, str(error)) from None
+        raise InvalidInput(where, in_words(str(error))) from None
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from roost.cli.options import Rules, flat, own_rules
-from roost.cli.output import STORE, Form, Output, errors, print_json, print_table, say
+from roost.cli.output import STORE, Form, Output, advise, errors, print_json, print_table, say
 from roost.cli.sim import LatencyModel
 from roost.model.errors import InvalidInput
 
@@ -124,7 +124,10 @@ def _on_workload(
     staging = replace(staging, agents=staging.agents or AGENTS, latency=staging.latency or LATENCY)
     experiment = experiment_of(None, Options(**asdict(staging), policy=[first, second], seeds=seeds, rules=rules))
     with bars(_name_of) as show:
-        return diff_workload(experiment, folder, show, processes)
+        found = diff_workload(experiment, folder, show, processes)
+    if found.notice:
+        advise(found.notice)
+    return found
 
 
 def _name_of(run: Run) -> str:

@@ -105,7 +105,9 @@ def run(
 
     experiment = experiment_of(file, options)
     with errors().status("Reading and checking"):
-        begin(experiment, to)
+        notice = begin(experiment, to)
+    if notice:
+        advise(notice)
     _perform(to, processes, output)
 
 

@@ -70,7 +70,9 @@ def import_(
         _import_machines(file, racks, to, skip_bad_rows)
         return
     check_target(to)
-    _write(READERS[kind](file, Reading(skip=skip_bad_rows, seed=seed, interval=interval)), to)
+    found = READERS[kind](file, Reading(skip=skip_bad_rows, seed=seed, interval=interval))
+    tell_notice(found)
+    _write(found, to)
 
 
 @app.command()
@@ -128,7 +130,9 @@ def _find(source: str, types: Path | None, seed: int, skip: bool) -> Workload:
     from roost.traces.reading import Reading
     from roost.traces.sources import find_workload
 
-    return find_workload(source, Reading(skip=skip, seed=seed), types)
+    found = find_workload(source, Reading(skip=skip, seed=seed), types)
+    tell_notice(found)
+    return found
 
 
 def _write(found: Workload, to: Path) -> None:
@@ -149,6 +153,12 @@ def _import_machines(file: Path, racks: Path | None, to: Path, skip: bool) -> No
     machines, kinds = counted(nodes.machines.height, "machine"), counted(len(nodes.generations), "generation")
     advise(f"{to}: {machines} of {kinds}")
     _tell_skipped(nodes.skipped)
+
+
+def tell_notice(found: Workload) -> None:
+    """What was done to a workload when it was read, if anything was."""
+    if found.notice:
+        advise(found.notice)
 
 
 def _tell_skipped(skipped: Mapping[str, int]) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from roost.cli.options import flat
 from roost.cli.output import Form, Output, advise, print_facts, print_json, print_table, say
-from roost.cli.workload import Seed, SkipBadRows, Source, Types, counted, duration, percentage
+from roost.cli.workload import Seed, SkipBadRows, Source, Types, counted, duration, percentage, tell_notice
 from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -113,7 +113,9 @@ def analyze(
     from roost.traces.reading import Reading
     from roost.traces.sources import find_workload
 
-    seen = analyse(find_workload(source, Reading(skip=skip_bad_rows, seed=seed), types))
+    found = find_workload(source, Reading(skip=skip_bad_rows, seed=seed), types)
+    tell_notice(found)
+    seen = analyse(found)
     if to is not None:  # before the tables: whoever reads only their first lines gets the figures all the same
         from roost.plotting import save
         from roost.traces.figures import draw

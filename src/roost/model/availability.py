@@ -3,16 +3,16 @@
 A fault domain is a rack. An update domain is a group of machines that are updated at the same time.
 """
 
-import re
 from collections.abc import Mapping
 
 import msgspec
 
 from roost.model.errors import InvalidInput
+from roost.model.names import check_new_name
 
 MOST = 1_000_000  # of anything a constraint can ask for
 MOST_SETS = 100  # of one tenant
-SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+LONGEST_SET_NAME = 63
 
 
 class AvailabilitySet(
@@ -40,9 +40,7 @@ def check_sets(sets: object) -> None:
     if not isinstance(sets, Mapping) or len(sets) > MOST_SETS:
         raise InvalidInput("constraints.sets", "is no mapping of names to sets", f"name up to {MOST_SETS} sets")
     for name, wanted in sets.items():
-        if not isinstance(name, str) or not SET_NAME.match(name):
-            remedy = "use up to 63 letters, digits, dots, dashes and underscores, a letter or digit first"
-            raise InvalidInput("constraints.sets", f"a set is called {name!r}", remedy)
+        check_new_name("constraints.sets", name, LONGEST_SET_NAME)
         if not isinstance(wanted, AvailabilitySet):
             raise InvalidInput(f"constraints.sets.{name}", f"is {wanted!r}", "give AvailabilitySet(…)")
 

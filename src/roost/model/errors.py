@@ -2,6 +2,7 @@
 
     RoostError
     ├── InvalidInput        the caller's mistake: says where, what is wrong, and what would be right
+    │   ├── Mistaken        several of them in one file, all that were found
     │   ├── UnknownName     a name that is not in the zone or the policy, with the nearest names that are
     │   ├── Taken           a name that somebody else has
     │   ├── NoZone          a store that holds no zone yet
@@ -15,10 +16,11 @@ A request that does not fit is no error: it is a decision that says why. Codes n
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 MANY = 500  # names to look for the nearest among
+MOST_TOLD = 20  # mistakes, one a line
 
 
 class RoostError(Exception):
@@ -35,6 +37,17 @@ class InvalidInput(RoostError):
     def __init__(self, where: str, problem: str, remedy: str = "") -> None:
         self.where, self.problem, self.remedy = where, problem, remedy
         super().__init__(f"{where}: {problem}" + (f"; {remedy}" if remedy else ""))
+
+
+class Mistaken(InvalidInput):
+    """Several mistakes, each with its own place; where and what is those of the first."""
+
+    def __init__(self, mistakes: Sequence[InvalidInput]) -> None:
+        first, more = mistakes[0], len(mistakes) - MOST_TOLD
+        super().__init__(first.where, first.problem, first.remedy)
+        self.mistakes = tuple(mistakes)
+        told = [*map(str, mistakes[:MOST_TOLD]), *([f"and {more:,} more"] if more > 0 else [])]
+        self.args = ("\n".join([*told, f"{len(mistakes):,} mistakes"]),)
 
 
 class UnknownName(InvalidInput):

@@ -5,15 +5,16 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.mistakes import Mistakes
+from roost.model.names import check_new_name, is_name
 from roost.model.yaml_file import YamlFile
-from roost.model.zone import Resource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,6 +36,7 @@ class MachineList:
     mark: str  # what stands before the number of a row, in errors
     numbers: Sequence[int]  # of the rows, as people count them
     columns: Mapping[str, Sequence[str]]
+    mistakes: Mistakes = field(default_factory=Mistakes)  # of cells, to be told together
 
     def where(self, row: int, column: str) -> str:
         """The file, row and column of a cell."""
@@ -44,25 +46,39 @@ class MachineList:
         """A column as it is; without it, nothing is given."""
         return self.columns[column] if column in self.columns else [""] * len(self.numbers)
 
+    def note(self, row: int, column: str, problem: str, remedy: str) -> None:
+        """Note what is wrong with a cell."""
+        self.mistakes.note(InvalidInput(self.where(row, column), problem, remedy))
+
     def names(self, column: str, default: str = "") -> Sequence[str]:
         """A column of names; if there is no default, every row has one."""
         cells = self.cells(column)
         if "" not in cells:
             return cells
         if not default:
-            raise InvalidInput(self.where(cells.index(""), column), "is empty", "every machine has one")
+            for row in (row for row, cell in enumerate(cells) if not cell):
+                self.note(row, column, "is empty", "every machine has one")
         return [cell or default for cell in cells]
 
-    def choices(self, column: str, kind: str, known: Mapping[str, int], default: str = "") -> NDArray[np.int64]:
-        """A column of known names, as what they stand for."""
+    def new_names(self, column: str, default: str = "") -> Sequence[str]:
+        """A column of names by which things will be called."""
         names = self.names(column, default)
         for name in dict.fromkeys(names):
-            if name not in known:
-                raise UnknownName(self.where(names.index(name), column), kind, name, known)
-        return looked_up(names, known)
+            if name and not is_name(name):
+                with self.mistakes.noted():
+                    check_new_name(self.where(names.index(name), column), name)
+        return names
+
+    def choices(self, column: str, kind: str, known: Mapping[str, int], default: str = "") -> NDArray[np.int64]:
+        """A column of known names, as what they stand for; -1 for others, which are noted."""
+        names = self.names(column, default)
+        strange = [name for name in dict.fromkeys(names) if name not in known]
+        for name in (name for name in strange if name):
+            self.mistakes.note(UnknownName(self.where(names.index(name), column), kind, name, known))
+        return looked_up(names, {**known, **dict.fromkeys(strange, -1)})
 
     def amounts(self, column: str, highest: int, remedy: str, whole: bool = False) -> NDArray[np.float64]:
-        """A column of numbers from 0 to `highest`, NaN where nothing is given."""
+        """A column of numbers from 0 to `highest`, NaN where nothing is given, or nothing right."""
         if column not in self.columns:
             return np.full(len(self.numbers), np.nan)
         cells = self.columns[column]
@@ -72,8 +88,8 @@ class MachineList:
             right &= values == np.floor(values)
         for row in np.flatnonzero(~right).tolist():
             if cells[row]:
-                raise InvalidInput(self.where(row, column), f"is {cells[row]!r}", remedy)
-        return values
+                self.note(row, column, f"is {cells[row]!r}", remedy)
+        return np.where(right, values, np.nan)
 
 
 def _floats(cells: Sequence[str]) -> list[float]:
@@ -101,8 +117,11 @@ def looked_up(keys: Iterable[Any], numbers: Mapping[Any, int]) -> NDArray[np.int
     return np.fromiter(map(numbers.__getitem__, keys), np.int64)
 
 
-def read_machine_list(file: YamlFile, name: str, resources: Sequence[Resource]) -> MachineList:
-    """The list that a zone file points to, with the columns it must have and none that nobody knows."""
+def read_machine_list(file: YamlFile, name: str, resources: Iterable[str]) -> MachineList:
+    """The list that a zone file points to, with the columns it must have and none that nobody knows.
+
+    What is wrong with its cells will be noted with the mistakes of the file.
+    """
     path = file.path.parent / name
     readers = {".csv": _read_csv, ".parquet": _read_parquet}
     if path.suffix not in readers:
@@ -116,7 +135,7 @@ def read_machine_list(file: YamlFile, name: str, resources: Sequence[Resource]) 
     except ImportError:
         remedy = "install Roost with its `data` extra (pip install 'roost[data]'), or use a .csv file"
         raise file.mistake(("machines",), "Parquet is read by Polars, which is not installed", remedy) from None
-    known = [*COLUMNS, *(resource.name for resource in resources)]
+    known = [*COLUMNS, *resources]
     for column in table.columns:
         if column not in known:
             raise UnknownName(table.header, "column", column, known)
@@ -125,7 +144,7 @@ def read_machine_list(file: YamlFile, name: str, resources: Sequence[Resource]) 
             raise InvalidInput(table.header, f"has no column {column}", f"needed are {', '.join(REQUIRED_COLUMNS)}")
     if not table.numbers:
         raise InvalidInput(table.header, "lists no machines", "give each machine a row")
-    return table
+    return replace(table, mistakes=file.mistakes)
 
 
 def _read_csv(path: Path) -> MachineList:

@@ -9,6 +9,8 @@ import msgspec
 import yaml
 
 from roost.model.errors import InvalidInput
+from roost.model.mistakes import Mistakes
+from roost.model.names import check_new_name
 
 T = TypeVar("T")
 DEEPEST, MOST_NODES = 20, 100_000
@@ -16,10 +18,10 @@ Step = str | int
 
 
 class YamlFile:
-    """A parsed file: its data, and the line of every key and item."""
+    """A parsed file: its data, the line of every key and item, and what was found wrong so far."""
 
     def __init__(self, path: Path | str, text: str | None = None) -> None:
-        self.path = Path(path)
+        self.path, self.mistakes = Path(path), Mistakes()
         self._lines: dict[tuple[Step, ...], int] = {}
         self._nodes = 0
         self._scalars = yaml.SafeLoader("")
@@ -65,6 +67,15 @@ class YamlFile:
         """An error that points at the line of `at`, or of the nearest thing around it that has one."""
         return InvalidInput(self.where(at), problem, remedy)
 
+    def note(self, at: tuple[Step, ...], problem: str, remedy: str = "") -> None:
+        """Note such an error, to be told with all others."""
+        self.mistakes.note(self.mistake(at, problem, remedy))
+
+    def note_name(self, at: tuple[Step, ...], name: str) -> None:
+        """Note a name that nothing may be called."""
+        with self.mistakes.noted():
+            check_new_name(self.where(at), name)
+
     def where(self, at: tuple[Step, ...]) -> str:
         """The file, line and field of `at`; the line is that of the nearest thing around it that has one."""
         nearest = at
@@ -88,9 +99,32 @@ class YamlFile:
             remedy = f"the fields here are {known}" if unknown and known and not steps else ""
             raise self.mistake((*where, unknown[1]) if unknown else where, text, remedy) from None
 
-    def section(self, name: str, kind: type[T]) -> dict[str, T]:
-        """A mapping of names to values of one kind, each converted on its own so that errors name the entry."""
-        entries = self.data.get(name, {})
-        if not isinstance(entries, Mapping):
-            raise self.mistake((name,), "must be a mapping of names to values")
-        return {str(key): self.convert(value, kind, (name, key)) for key, value in entries.items()}
+    def fields(self, value: Any, kind: type[Any], at: tuple[Step, ...] = ()) -> dict[str, Any]:
+        """The fields of a struct that are right, each converted on its own; what is wrong with others is noted."""
+        if not isinstance(value, Mapping):
+            with self.mistakes.noted():
+                self.convert(value, kind, at)
+            return {}
+        known = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        for name in value:
+            if name not in known:
+                remedy = f"the fields here are {', '.join(known)}"
+                self.note((*at, name), f"Object contains unknown field `{name}`", remedy)
+        found = {}
+        for name, field in known.items():
+            if name in value:
+                with self.mistakes.noted():
+                    found[name] = self.convert(value[name], field.type, (*at, name))
+            elif field.required:
+                self.note(at, f"Object missing required field `{name}`")
+        return found
+
+    def checked(self, value: Any, kind: type[T], at: tuple[Step, ...]) -> T | None:
+        """A struct; None if anything is wrong with it, which is noted."""
+        before = len(self.mistakes)
+        found = self.fields(value, kind, at)
+        return kind(**found) if len(self.mistakes) == before else None
+
+    def section(self, name: str, kind: type[T]) -> dict[str, T | None]:
+        """A mapping of names to structs, each checked on its own; None for those that are wrong."""
+        return {str(key): self.checked(value, kind, (name, key)) for key, value in self.data.get(name, {}).items()}

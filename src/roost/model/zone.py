@@ -37,6 +37,10 @@ class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidInput(where, f"is {value!r}", f"give {self.name} in {self.unit}, from 0 to {highest:,}")
         return int(np.ceil(round(value * self.per_unit, 6)))
 
+    def said(self, amount: int) -> str:
+        """So much of the smallest unit, in units as people write them: 8,000 or 0.768."""
+        return f"{round(amount / self.per_unit, 3):,.12g}"
+
 
 DEFAULT_RESOURCES = (
     Resource("cores", "cores", 1000),

@@ -1,40 +1,28 @@
 """Zone files: hardware, VM types and clusters from YAML, single machines from a CSV or Parquet list.
 
-Everything is checked before a `Zone` is made of it, and a mistake names its file, line (or row) and field.
+Everything is checked before a `Zone` is made of it. A mistake names its file, line (or row) and field, and all mistakes
+are told at once, without those that only follow from others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-import numpy as np
 from msgspec import Meta
 
 from roost.model.availability import USUAL_DOMAINS, MostDomains
 from roost.model.errors import InvalidInput, UnknownName
-from roost.model.machine_list import (
-    COLUMNS,
-    INT16_MAX,
-    MOST_MACHINES,
-    NUMBER_COLUMNS,
-    MachineList,
-    looked_up,
-    numbered,
-    read_machine_list,
-)
-from roost.model.rows import MachineState
+from roost.model.listed_machines import DATACENTER, UPDATE_DOMAINS, read_listed
+from roost.model.machine_list import COLUMNS, INT16_MAX, MOST_MACHINES
 from roost.model.synthetic import standard_generations, standard_vm_types
 from roost.model.thresholds import PURPOSES, Thresholds
 from roost.model.yaml_file import Step, YamlFile
 from roost.model.zone import (
-    CONDITION,
     DEFAULT_BANDS,
     DEFAULT_RESOURCES,
-    INT32_MAX,
     MOST_FEATURES,
     Generation,
     MachineGroup,
@@ -43,18 +31,16 @@ from roost.model.zone import (
     Zone,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 MOST_GENERATIONS = 127
 STANDARD = "standard"  # in place of generations or VM types: those that come with Roost
-DATACENTER, UPDATE_DOMAINS = "dc1", 20  # unless the file says otherwise
 
-STATES = {state.name.lower(): int(state) for state in MachineState}
-
+T = TypeVar("T")
 Name = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=1, le=MOST_MACHINES)]
 At = tuple[Step, ...]
+# By name, None for one that is described wrong: what is said of it elsewhere is no further mistake.
+Resources = dict[str, Resource | None]
+Generations = dict[str, Generation | None]
 
 
 class _Availability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,100 +89,144 @@ class _Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_zone(path: str | Path) -> Zone:
     """The zone that a YAML file describes, with the machines of the list it may point to."""
     file = YamlFile(path)
-    head = file.convert(file.data, _File)
-    _refuse_repeats(file, head.bands, [("bands", i) for i in range(len(head.bands))])
-    resources = _resources(file)
+    head = file.fields(file.data, _File)
+    _check_names(file, head)
+    resources = _resources(file, head)
     generations = _generations(file, head, resources)
     vm_types = _vm_types(file, head, resources, generations)
     clusters = _clusters(file, head, generations, vm_types)
-    groups = [rack for cluster in clusters for rack in _racks(cluster)]
+    groups = [rack for cluster in clusters.values() for rack in _racks(cluster)]
     features, asked = _hardware_features(file, head, generations, clusters), _asked_features(file, vm_types)
-    if head.machines:
-        table = read_machine_list(file, head.machines, resources)
-        _check_names(table, groups)
-        features |= _listed_features(table, features, asked)
-        listed, order = _listed_racks(table, generations)
-        groups += listed
-    if not groups:
-        raise file.mistake((), "describes no machines", "give it `clusters`, or a list of `machines`")
-    _check_features(features, asked, strict=head.vm_types != STANDARD)
+    listed, clear = None, not file.mistakes  # hardware that is not described right may have any feature
+    if name := head.get("machines"):
+        with file.mistakes.noted():
+            listed = read_listed(file, name, resources, generations, groups)
+    if listed is not None:
+        features |= listed.features(features, asked, strict=clear)
+        groups += listed.racks
+    if not groups and not file.mistakes:
+        file.note((), "describes no machines", "give it `clusters`, or a list of `machines`")
+    if clear:
+        _check_features(file, features, asked, strict=head.get("vm_types") != STANDARD)
     thresholds = _thresholds(file, head, clusters, groups)
+    file.mistakes.tell()
     try:
         zone = Zone(
-            name=head.name,
-            resources=resources,
-            bands=head.bands,
-            generations=generations,
-            vm_types=vm_types,
+            name=head["name"],
+            resources=_all(resources),
+            bands=head.get("bands", DEFAULT_BANDS),
+            generations=_all(generations),
+            vm_types=_all(vm_types),
             groups=groups,
-            conflicts=head.anti_colocation,
-            excluded={cluster.name: cluster.excludes for cluster in clusters},
+            conflicts=head.get("anti_colocation", []),
+            excluded={cluster.name: cluster.excludes for cluster in clusters.values()},
             thresholds=thresholds,
-            availability=MostDomains(**msgspec.structs.asdict(head.availability)),
+            availability=MostDomains(**msgspec.structs.asdict(head.get("availability", _Availability()))),
         )
     except InvalidInput as error:
         raise file.mistake((error.where,), error.problem, error.remedy) from None
-    if head.machines:
-        _describe(zone, table, order)
+    if listed is not None:
+        listed.describe(zone)
     return zone
+
+
+def _all(named: Mapping[str, T | None]) -> list[T]:
+    """What is right of what was named: all of it, once mistakes were told."""
+    return [each for each in named.values() if each is not None]
+
+
+def _check_names(file: YamlFile, head: Mapping[str, Any]) -> None:
+    """Names that the rest of the file, or somebody later, is to call things by."""
+    for section in ("resources", "generations", "vm_types"):
+        if isinstance(named := head.get(section), dict):
+            for name in named:
+                file.note_name((section, name), name)
+    lists: list[tuple[At, Sequence[str]]] = [((field,), head.get(field, ())) for field in ("bands", "features")]
+    lists += [(("anti_colocation", i), pair) for i, pair in enumerate(head.get("anti_colocation", ()))]
+    for at, names in lists:
+        _note_names(file, at, names)
+    bands = head.get("bands", ())
+    _note_repeats(file, bands, [("bands", i) for i in range(len(bands))])
+
+
+def _note_names(file: YamlFile, at: At, names: Sequence[str]) -> None:
+    for i, name in enumerate(names):
+        file.note_name((*at, i), name)
 
 
 # ------------------------------------------------------------------------------------------------------------ hardware
 
 
-def _resources(file: YamlFile) -> tuple[Resource, ...]:
-    if "resources" not in file.data:
-        return DEFAULT_RESOURCES
-    resources = tuple(Resource(name, r.unit, r.per_unit) for name, r in file.section("resources", _Resource).items())
-    if not resources:
-        raise file.mistake(("resources",), "is empty", "name at least one, or leave it out for the usual five")
-    for name in (r.name for r in resources):
+def _resources(file: YamlFile, head: Mapping[str, Any]) -> Resources:
+    """The usual ones that the file says nothing about, then those it describes; None for one that it has wrong."""
+    usual = {resource.name: resource for resource in DEFAULT_RESOURCES}
+    given: dict[str, Any] = head.get("resources", {})
+    found: Resources = {name: resource for name, resource in usual.items() if name not in given}
+    for name, entry in given.items():
+        at = ("resources", name)
         if name in COLUMNS:
-            raise file.mistake(("resources", name), "is a field of machines already", "give it another name")
-    return resources
+            file.note(at, "is a field of machines already", "give it another name")
+        if entry is None and name in usual:
+            continue
+        described = file.checked(entry, _Resource, at)
+        found[name] = None if described is None else Resource(name, described.unit, described.per_unit)
+    if not found:
+        file.note(("resources",), "leaves none of the usual five, and adds none", "keep one, or describe one")
+    return found
 
 
-def _generations(file: YamlFile, head: _File, resources: Sequence[Resource]) -> list[Generation]:
-    if isinstance(head.generations, str):
-        _check_standard(file, "generations", head.generations)
-        if tuple(resources) != DEFAULT_RESOURCES:
+def _generations(file: YamlFile, head: Mapping[str, Any], resources: Resources) -> Generations:
+    given = head.get("generations", {})
+    if isinstance(given, str):
+        _check_standard(file, "generations", given)
+        if tuple(resources.values()) != DEFAULT_RESOURCES:
             problem = "the standard ones know nothing of your `resources`"
-            raise file.mistake(("generations",), problem, "describe generations of your own")
-        return standard_generations()
-    if not 1 <= len(head.generations) <= MOST_GENERATIONS:
-        raise file.mistake(("generations",), f"there are {len(head.generations)}", f"describe 1 to {MOST_GENERATIONS}")
-    entries = file.section("generations", dict[str, Any])
-    return [_generation(file, name, entry, resources) for name, entry in entries.items()]
+            file.note(("generations",), problem, "describe generations of your own")
+            return {generation.name: None for generation in standard_generations()}
+        return {generation.name: generation for generation in standard_generations()}
+    if "generations" in head and not 1 <= len(given) <= MOST_GENERATIONS:
+        file.note(("generations",), f"there are {len(given)}", f"describe 1 to {MOST_GENERATIONS}")
+    return {name: _generation(file, name, entry, resources) for name, entry in given.items()}
 
 
-def _generation(file: YamlFile, name: str, entry: Mapping[str, Any], resources: Sequence[Resource]) -> Generation:
-    at = ("generations", name)
-    features = file.convert(entry.get("features", []), list[Name], (*at, "features"))
+def _generation(file: YamlFile, name: str, given: Any, resources: Resources) -> Generation | None:
+    at, before = ("generations", name), len(file.mistakes)
+    entry: Mapping[str, Any] = {}
+    features: Sequence[str] = ()
+    with file.mistakes.noted():
+        entry = file.convert(given, dict[str, Any], at)
+        features = file.convert(entry.get("features", []), list[Name], (*at, "features"))
+    _note_names(file, (*at, "features"), features)
     amounts = _amounts(file, {key: entry[key] for key in entry if key != "features"}, at, resources)
+    if len(file.mistakes) > before:
+        return None
     if not any(amounts.values()):
-        raise file.mistake(at, "has nothing that a VM could use", f"give it {', '.join(r.name for r in resources)}")
+        file.note(at, "has nothing that a VM could use", f"give it {', '.join(resources)}")
     return Generation(name, tuple(amounts.values()), tuple(features))
 
 
-def _amounts(file: YamlFile, given: Mapping[str, Any], at: At, resources: Sequence[Resource]) -> dict[str, int]:
-    """An amount of every resource in the smallest unit, 0 of those that are not given."""
-    names = [resource.name for resource in resources]
-    for name in given:
-        if name not in names:
-            raise UnknownName(file.where((*at, name)), "resource", name, names)
-    return {r.name: r.amount(given[r.name], file.where((*at, r.name))) if r.name in given else 0 for r in resources}
+def _amounts(file: YamlFile, given: Mapping[str, Any], at: At, resources: Resources) -> dict[str, int]:
+    """An amount of every resource in the smallest unit, 0 of those that are not given or wrong."""
+    found = dict.fromkeys(resources, 0)
+    for name, value in given.items():
+        with file.mistakes.noted():
+            if name not in resources:
+                raise UnknownName(file.where((*at, name)), "resource", name, resources)
+            if (resource := resources[name]) is not None:
+                found[name] = resource.amount(value, file.where((*at, name)))
+    return found
 
 
 def _check_standard(file: YamlFile, key: str, value: str) -> None:
     if value != STANDARD:
-        raise file.mistake((key,), f"is {value!r}", f"write `{key}: {STANDARD}`, or a mapping of names to your own")
+        file.note((key,), f"is {value!r}", f"write `{key}: {STANDARD}`, or a mapping of names to your own")
 
 
-def _refuse_repeats(file: YamlFile, names: Sequence[str], places: Sequence[At]) -> None:
+def _note_repeats(file: YamlFile, names: Sequence[str], places: Sequence[At]) -> None:
     seen: set[str] = set()
     for name, at in zip(names, places, strict=True):
         if name in seen:
-            raise file.mistake(at, f"{name!r} is there twice", "names must differ: rename or remove one")
+            file.note(at, f"{name!r} is there twice", "names must differ: rename or remove one")
         seen.add(name)
 
 
@@ -204,101 +234,127 @@ def _refuse_repeats(file: YamlFile, names: Sequence[str], places: Sequence[At]) 
 
 
 def _vm_types(
-    file: YamlFile, head: _File, resources: Sequence[Resource], generations: Sequence[Generation]
-) -> list[VMType]:
-    if isinstance(head.vm_types, str):
-        _check_standard(file, "vm_types", head.vm_types)
-        if head.generations != STANDARD:
+    file: YamlFile, head: Mapping[str, Any], resources: Resources, generations: Generations
+) -> dict[str, VMType | None]:
+    given = head.get("vm_types", {})
+    if isinstance(given, str):
+        _check_standard(file, "vm_types", given)
+        if head.get("generations", STANDARD) != STANDARD:
             problem = "the standard ones run on the standard generations only"
-            raise file.mistake(("vm_types",), problem, "describe VM types of your own")
-        return standard_vm_types()
-    if not head.vm_types:
-        raise file.mistake(("vm_types",), "is empty", f"describe at least one, or write `vm_types: {STANDARD}`")
-    types = []
-    for name, entry in file.section("vm_types", _VMType).items():
-        demand = _demand(file, ("vm_types", name), entry, resources, generations)
-        types.append(VMType(name, entry.family or name, demand, tuple(entry.requires)))
-    return types
+            file.note(("vm_types",), problem, "describe VM types of your own")
+        return {vm_type.name: vm_type for vm_type in standard_vm_types()}
+    if "vm_types" in head and not given:
+        file.note(("vm_types",), "is empty", f"describe at least one, or write `vm_types: {STANDARD}`")
+    found: dict[str, VMType | None] = {}
+    for name, entry in given.items():
+        at, found[name] = ("vm_types", name), None
+        if (described := file.checked(entry, _VMType, at)) is not None:
+            _note_names(file, (*at, "requires"), described.requires)
+            demand = _demand(file, at, described, resources, generations)
+            found[name] = VMType(name, described.family or name, demand, tuple(described.requires))
+    return found
 
 
 def _demand(
-    file: YamlFile, at: At, entry: _VMType, resources: Sequence[Resource], generations: Sequence[Generation]
+    file: YamlFile, at: At, entry: _VMType, resources: Resources, generations: Generations
 ) -> dict[str, tuple[int, ...]]:
     """What a VM takes of each resource, on each generation that the type runs on."""
-    known = {generation.name: generation for generation in generations}
+    before = len(file.mistakes)
     usual = _amounts(file, entry.demand, (*at, "demand"), resources)
     if not entry.on:
-        raise file.mistake((*at, "on"), "names no generation: it could never run", f"list some of {', '.join(known)}")
+        file.note((*at, "on"), "names no generation: it could never run", f"list some of {', '.join(generations)}")
     demand = {}
     for i, name in enumerate(entry.on):
         here: At = (*at, "on", i if isinstance(entry.on, list) else name)
-        if name not in known:
-            raise UnknownName(file.where(here), "generation", name, known)
         override = entry.on[name] if isinstance(entry.on, dict) else None
-        own = {} if override is None else file.convert(override, dict[str, Any], here)
-        amounts = {**usual, **{r: a for r, a in _amounts(file, own, here, resources).items() if r in own}}
-        if not any(amounts.values()):
-            raise file.mistake((*at, "demand"), f"asks for nothing on {name}", "give an amount of some resource")
-        for resource, has in zip(resources, known[name].capacity, strict=True):
-            if (wants := amounts[resource.name]) > has:
-                place = here if resource.name in own else (*at, "demand")
-                problem = f"asks for {_in_units(wants, resource)}, but {name} has {_in_units(has, resource)}"
-                raise file.mistake((*place, resource.name), problem, f"ask for less, or take {name} out of `on`")
-        demand[name] = tuple(amounts.values())
+        with file.mistakes.noted():
+            if name not in generations:
+                raise UnknownName(file.where(here), "generation", name, generations)
+            own = {} if override is None else file.convert(override, dict[str, Any], here)
+            amounts = {**usual, **{r: a for r, a in _amounts(file, own, here, resources).items() if r in own}}
+            places = {r: (*(here if r in own else (*at, "demand")), r) for r in resources}
+            if len(file.mistakes) == before:  # else there is no telling how much it takes
+                _check_size(file, amounts, places, resources, generations[name])
+            demand[name] = tuple(amounts.values())
     return demand
 
 
-def _in_units(amount: int, resource: Resource) -> str:
-    return f"{amount / resource.per_unit:,.10g} {resource.unit}"
+def _check_size(
+    file: YamlFile,
+    amounts: Mapping[str, int],
+    places: Mapping[str, At],
+    resources: Resources,
+    generation: Generation | None,
+) -> None:
+    """A VM asks for something, and for no more than a machine of a generation has."""
+    if generation is None:
+        return
+    if not any(amounts.values()):
+        at = next(iter(places.values()))[:-1]
+        raise file.mistake(at, f"asks for nothing on {generation.name}", "give an amount of some resource")
+    for resource, has in zip(resources.values(), generation.capacity, strict=True):
+        if resource is not None and (wants := amounts[resource.name]) > has:
+            asked, there = (f"{resource.said(amount)} {resource.unit}" for amount in (wants, has))
+            problem = f"asks for {asked}, but {generation.name} has {there}"
+            raise file.mistake(places[resource.name], problem, f"ask for less, or take {generation.name} out of `on`")
 
 
 # ------------------------------------------------------------------------------------------------------------ clusters
 
 
 def _clusters(
-    file: YamlFile, head: _File, generations: Sequence[Generation], vm_types: Sequence[VMType]
-) -> list[_Cluster]:
-    clusters = [file.convert(entry, _Cluster, ("clusters", i)) for i, entry in enumerate(head.clusters)]
-    _refuse_repeats(file, [c.name for c in clusters], [("clusters", i, "name") for i in range(len(clusters))])
-    hardware, types = [g.name for g in generations], [t.name for t in vm_types]
+    file: YamlFile, head: Mapping[str, Any], generations: Generations, vm_types: Mapping[str, VMType | None]
+) -> dict[int, _Cluster]:
+    """Those that are right, by where they stand in the file."""
+    found: dict[int, _Cluster] = {}
     machines = 0
-    for i, cluster in enumerate(clusters):
-        if cluster.generation not in hardware:
-            where = file.where(("clusters", i, "generation"))
-            raise UnknownName(where, "generation", cluster.generation, hardware)
+    for i, entry in enumerate(head.get("clusters", [])):
+        at = ("clusters", i)
+        if (cluster := file.checked(entry, _Cluster, at)) is None:
+            continue
+        found[i] = cluster
+        file.note_name((*at, "name"), cluster.name)
+        file.note_name((*at, "datacenter"), cluster.datacenter)
+        _note_names(file, (*at, "features"), cluster.features)
+        with file.mistakes.noted():
+            if cluster.generation not in generations:
+                raise UnknownName(file.where((*at, "generation")), "generation", cluster.generation, generations)
         for j, name in enumerate(cluster.excludes):
-            if name not in types:
-                raise UnknownName(file.where(("clusters", i, "excludes", j)), "VM type", name, types)
+            with file.mistakes.noted():
+                if name not in vm_types:
+                    raise UnknownName(file.where((*at, "excludes", j)), "VM type", name, vm_types)
         machines += cluster.racks * cluster.machines_per_rack
         if machines > MOST_MACHINES:
             problem = f"brings the zone to {machines:,} machines"
-            raise file.mistake(("clusters", i, "racks"), problem, f"a zone has at most {MOST_MACHINES:,}")
-    return clusters
+            file.note((*at, "racks"), problem, f"a zone has at most {MOST_MACHINES:,}")
+            del found[i]  # before all of them get names
+            break
+    _note_repeats(file, [cluster.name for cluster in found.values()], [("clusters", i, "name") for i in found])
+    return found
 
 
 def _thresholds(
-    file: YamlFile, head: _File, clusters: Sequence[_Cluster], groups: Sequence[MachineGroup]
+    file: YamlFile, head: Mapping[str, Any], clusters: Mapping[int, _Cluster], groups: Sequence[MachineGroup]
 ) -> dict[str, Thresholds]:
     """What each cluster keeps: its own thresholds, else those of the zone, which are for listed clusters, too."""
     own: dict[str, tuple[At, dict[str, Any]]] = {
-        c.name: (("clusters", i, "thresholds"), c.thresholds)
-        for i, c in enumerate(clusters)
-        if c.thresholds is not None
+        c.name: (("clusters", i, "thresholds"), c.thresholds) for i, c in clusters.items() if c.thresholds is not None
     }
     sizes: dict[str, int] = {}
     for group in groups:
         sizes[group.cluster] = sizes.get(group.cluster, 0) + len(group.names)
     found = {}
     for name, machines in sizes.items():
-        at, given = own.get(name, (("thresholds",), head.thresholds))
-        for field in given:
-            if field not in PURPOSES:
-                raise UnknownName(file.where((*at, field)), "threshold", field, PURPOSES)
-        try:
-            found[name] = Thresholds(**given)
-            found[name].check_size(name, machines)
-        except InvalidInput as error:
-            raise file.mistake((*at, error.where.partition(".")[2]), error.problem, error.remedy) from None
+        at, given = own.get(name, (("thresholds",), head.get("thresholds", {})))
+        with file.mistakes.noted():
+            for field in given:
+                if field not in PURPOSES:
+                    raise UnknownName(file.where((*at, field)), "threshold", field, PURPOSES)
+            try:
+                found[name] = Thresholds(**given)
+                found[name].check_size(name, machines)
+            except InvalidInput as error:
+                raise file.mistake((*at, error.where.partition(".")[2]), error.problem, error.remedy) from None
     return found
 
 
@@ -321,18 +377,18 @@ def _racks(cluster: _Cluster) -> Iterator[MachineGroup]:
 
 
 def _hardware_features(
-    file: YamlFile, head: _File, generations: Sequence[Generation], clusters: Sequence[_Cluster]
+    file: YamlFile, head: Mapping[str, Any], generations: Generations, clusters: Mapping[int, _Cluster]
 ) -> dict[str, str]:
     """Each feature that the file says hardware has, and where it says so first."""
-    lists: list[tuple[At, Sequence[str]]] = [(("features",), head.features)]
-    lists += [(("generations", g.name, "features"), g.features) for g in generations]
-    lists += [(("clusters", i, "features"), c.features) for i, c in enumerate(clusters)]
+    lists: list[tuple[At, Sequence[str]]] = [(("features",), head.get("features", ()))]
+    lists += [(("generations", g.name, "features"), g.features) for g in _all(generations)]
+    lists += [(("clusters", i, "features"), c.features) for i, c in clusters.items()]
     return _first_named(file, lists)
 
 
-def _asked_features(file: YamlFile, vm_types: Sequence[VMType]) -> dict[str, str]:
+def _asked_features(file: YamlFile, vm_types: Mapping[str, VMType | None]) -> dict[str, str]:
     """Each feature that a VM type requires, and where it is first required."""
-    return _first_named(file, [(("vm_types", t.name, "requires"), t.requires) for t in vm_types])
+    return _first_named(file, [(("vm_types", t.name, "requires"), t.requires) for t in _all(vm_types)])
 
 
 def _first_named(file: YamlFile, lists: Iterable[tuple[At, Sequence[str]]]) -> dict[str, str]:
@@ -343,127 +399,12 @@ def _first_named(file: YamlFile, lists: Iterable[tuple[At, Sequence[str]]]) -> d
     return named
 
 
-def _check_features(hardware: Mapping[str, str], asked: Mapping[str, str], strict: bool) -> None:
+def _check_features(file: YamlFile, hardware: Mapping[str, str], asked: Mapping[str, str], strict: bool) -> None:
     """Unless the types are the standard ones, what they require must exist."""
     for name, where in asked.items():
         if strict and name not in hardware:
-            raise UnknownName(where, "hardware feature", name, hardware)
+            file.mistakes.note(UnknownName(where, "hardware feature", name, hardware))
     named = {**hardware, **{name: where for name, where in asked.items() if name not in hardware}}
     if len(named) > MOST_FEATURES:
-        where = list(named.values())[MOST_FEATURES]
-        raise InvalidInput(where, f"the zone names {len(named)} hardware features", f"{MOST_FEATURES} is the most")
-
-
-# ------------------------------------------------------------------------------------------- from a list of machines
-
-
-def _check_names(table: MachineList, others: Sequence[MachineGroup]) -> None:
-    """A machine is described once, and a cluster is either described by the zone file or listed."""
-    names, clusters = table.names("name"), table.names("cluster")
-    taken = {name for group in others for name in group.names}
-    if (spare := MOST_MACHINES - len(taken)) < len(names):
-        raise InvalidInput(
-            table.where(spare, "name"), "is one too many", f"a zone has at most {MOST_MACHINES:,} machines"
-        )
-    described = {group.cluster for group in others}
-    for cluster in dict.fromkeys(clusters):
-        if cluster in described:
-            where = table.where(clusters.index(cluster), "cluster")
-            raise InvalidInput(where, f"the zone file describes {cluster} already", "list it or describe it, not both")
-    for row, name in enumerate(names):
-        if name in taken:
-            raise InvalidInput(table.where(row, "name"), f"there is a machine {name} already", "names must differ")
-        taken.add(name)
-
-
-def _listed_racks(
-    table: MachineList, generations: Sequence[Generation]
-) -> tuple[list[MachineGroup], NDArray[np.int64]]:
-    """The racks of a list, and its rows in their order: clusters, and racks within them, as they first appear."""
-    table.choices("generation", "generation", {g.name: i for i, g in enumerate(generations)})
-    hardware, datacenters = _one_per_cluster(table, "generation"), _one_per_cluster(table, "datacenter", DATACENTER)
-    names, clusters, features = table.names("name"), table.names("cluster"), table.cells("features")
-    places = list(zip(clusters, table.names("rack"), strict=True))
-    cluster, rack = looked_up(clusters, numbered(clusters)), looked_up(places, numbered(places))
-    order = np.lexsort((rack, cluster))
-    domains, rows = _update_domains(table, order, cluster[order]), order.tolist()
-    groups = []
-    for start, end in pairwise(np.flatnonzero(np.diff(rack[order], prepend=-1, append=-1)).tolist()):
-        first, machines = rows[start], rows[start:end]
-        groups.append(
-            MachineGroup(
-                datacenter=datacenters[first],
-                cluster=clusters[first],
-                rack=places[first][1],
-                generation=hardware[first],
-                names=[names[row] for row in machines],
-                update_domains=domains[start:end],
-                features=tuple(f for cell in {features[row]: None for row in machines} for f in _split(cell)),
-            )
-        )
-    return groups, order
-
-
-def _one_per_cluster(table: MachineList, column: str, default: str = "") -> Sequence[str]:
-    """A column of names in which the machines of a cluster agree."""
-    clusters, names = table.names("cluster"), table.names(column, default)
-    first = dict(zip(reversed(clusters), reversed(names), strict=True))
-    for row, (cluster, name) in enumerate(zip(clusters, names, strict=True)):
-        if name != first[cluster]:
-            problem = f"is {name}, but cluster {cluster} has machines of {first[cluster]} too"
-            raise InvalidInput(table.where(row, column), problem, f"a cluster is of one {column}: split it")
-    return names
-
-
-def _update_domains(table: MachineList, order: NDArray[np.int64], cluster: NDArray[np.int64]) -> list[int]:
-    """Where none is given, the machines of a cluster take turns."""
-    turns = (np.arange(len(order)) - np.searchsorted(cluster, cluster)) % UPDATE_DOMAINS
-    given = _whole_numbers(table, "update_domain", -1)[order]
-    domains: list[int] = np.where(given < 0, turns, given).tolist()
-    return domains
-
-
-def _whole_numbers(table: MachineList, column: str, default: int) -> NDArray[np.int64]:
-    highest = NUMBER_COLUMNS[column]
-    values = table.amounts(column, highest, f"use a whole number from 0 to {highest:,}", whole=True)
-    return np.where(np.isnan(values), default, values).astype(np.int64)
-
-
-def _listed_features(table: MachineList, described: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
-    """Each feature that only the list says a machine has, and where it says so first."""
-    cells = table.cells("features")
-    named: dict[str, str] = {}
-    for cell in dict.fromkeys(cells):
-        where = table.where(cells.index(cell), "features")
-        for name in _split(cell):
-            if name not in described and name not in asked:
-                raise UnknownName(where, "hardware feature", name, {*described, *asked})
-            if name not in described:
-                named.setdefault(name, where)
-    return named
-
-
-def _split(features: str) -> list[str]:
-    return [name.strip() for name in features.split("|") if name.strip()]
-
-
-def _describe(zone: Zone, table: MachineList, order: NDArray[np.int64]) -> None:
-    """Give the machines of a list, the last ones of the zone, their own capacity, features and condition."""
-    these = slice(len(zone.machines) - len(order), None)
-    capacity, features = zone.machines["capacity"].copy(), zone.machines["features"].copy()
-    for r, resource in enumerate(zone.resources):
-        highest = INT32_MAX // resource.per_unit
-        given = table.amounts(resource.name, highest, f"give it in {resource.unit}, from 0 to {highest:,}")[order]
-        own = np.ceil(np.round(given * resource.per_unit, 6))
-        capacity[these, r] = np.where(np.isnan(own), capacity[these, r], own)
-    cells = table.cells("features")
-    extra = looked_up(cells, {cell: zone.feature_bits(_split(cell)) for cell in dict.fromkeys(cells)})[order]
-    usual = np.array([zone.feature_bits(generation.features) for generation in zone.generations])
-    features[these] = usual[zone.machines["generation"][these]] | extra
-    condition = {field: zone.machines[field].copy() for field in CONDITION}
-    condition["state"][these] = table.choices("state", "state of a machine", STATES, "ready")[order]
-    for field, default in (("health", 100), ("failures", 0), ("versions_behind", 0)):
-        condition[field][these] = _whole_numbers(table, field, default)[order]
-    zone.set_capacity(capacity)
-    zone.set_features(features)
-    zone.set_condition(**condition)
+        where, problem = list(named.values())[MOST_FEATURES], f"the zone names {len(named)} hardware features"
+        file.mistakes.note(InvalidInput(where, problem, f"{MOST_FEATURES} is the most"))

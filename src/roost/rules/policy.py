@@ -20,6 +20,7 @@ import msgspec
 from roost.engine.rule import Rule, rule_of
 from roost.engine.ruleset import BoundRule, EvictionTerms, RuleSet
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.names import check_new_name
 from roost.model.yaml_file import Step, YamlFile
 from roost.rules.own import NONE, PACKAGE, OwnRules, code_of, is_own, load_module, shipped_in
 
@@ -77,7 +78,9 @@ class Policy:
     def load(cls, path: str | Path, own: OwnRules = NONE) -> Policy:
         """The policy in a YAML file. A mistake is refused with its file and line; nothing is half-loaded."""
         file = YamlFile(path)
-        return _build(file, Path(path).read_bytes(), own)
+        found = _build(file, Path(path).read_bytes(), own)
+        check_new_name(file.where(("name",)), found.name)
+        return found
 
     @classmethod
     def parse(

@@ -38,6 +38,7 @@ class Diff:
     differences: Differences
     results: Sequence[Result]  # of both, with each seed
     agents: int = 1  # that decided in parallel
+    notice: str = ""  # what was done to the workload when it was read
 
     def measures(self) -> SummaryTable:
         """Both side by side."""
@@ -76,10 +77,10 @@ def check_folder(folder: Path) -> None:
 def diff_workload(experiment: Experiment, folder: Path, progress: Progress, processes: int = 0) -> Diff:
     """Simulate both policies of an experiment; in the first run the second policy is asked about each decision."""
     experiment = msgspec.structs.replace(experiment, shadow=experiment.policies[1])
-    begin(experiment, folder / RUNS)
+    notice = begin(experiment, folder / RUNS)
     results = perform(folder / RUNS, progress, processes, page=False)
     runs = runs_of(experiment)
     facts = results[0].facts
     over = f"{facts['workload']} on {facts['machines']:,} machines of {facts['zone']}"
     differences = Differences.load(folder / RUNS / runs[0].folder)
-    return Diff(runs[0].label, runs[-1].label, over, differences, results, experiment.agents.count)
+    return Diff(runs[0].label, runs[-1].label, over, differences, results, experiment.agents.count, notice)

@@ -21,13 +21,16 @@ import numpy as np
 
 from roost.agent.agent import AgentSettings
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.names import check_new_name
 from roost.model.yaml_file import YamlFile
 from roost.model.zone import Zone
 from roost.sim.formats import span
 from roost.traces.generate import WorkloadShape
+from roost.traces.times import LONGEST, YEAR
 from roost.traces.workload import Workload
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+LONGEST_NAME = 100  # of an experiment
 Duration = float | str  # seconds, or such as 90s, 15m, 12h, 3d, 2w
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 SomeShare = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -212,8 +215,7 @@ class Experiment(_Spec, frozen=True):
     checkpoint: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000  # operations between two; 0: none
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.name):
-            raise InvalidInput("name", f"is {self.name!r}", "use letters, digits, dots, dashes and underscores")
+        check_new_name("name", self.name, LONGEST_NAME)
         if bool(self.zone) == (self.fleet is not None):
             raise InvalidInput("zone", "there must be either a zone or a fleet", "give one of them")
         if isinstance(self.workload, Generated) and self.workload.utilisation is not None and not self.zone:
@@ -235,6 +237,9 @@ class Experiment(_Spec, frozen=True):
         ends, warm_up = self.ends(workload), seconds(self.warm_up, "warm_up")
         if ends <= 0:
             raise InvalidInput("until", "the workload is over at once", "say how long the run is to be")
+        if ends > LONGEST:
+            problem = f"the run would last {ends / YEAR:,.3g} years, and {LONGEST / YEAR:g} are the most"
+            raise InvalidInput("until", problem, "stop earlier, or let time pass faster: speed")
         if warm_up >= ends:
             raise InvalidInput("warm_up", f"is {span(warm_up)}, the run is over after {span(ends)}", "make it shorter")
         for band in (workload.priorities[i] for i in np.unique(workload.priority).tolist()):

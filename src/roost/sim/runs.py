@@ -70,20 +70,22 @@ def runs_of(experiment: Experiment) -> list[Run]:
     return runs
 
 
-def begin(experiment: Experiment, folder: Path) -> None:
-    """Make the folder of an experiment, once all that it names is found and right."""
+def begin(experiment: Experiment, folder: Path) -> str:
+    """Make the folder of an experiment, once all that it names is found and right; what was done to its workload."""
     if folder.is_dir() and any(folder.iterdir()):
         raise InvalidInput(str(folder), "is not empty", "choose another folder, or go on with `roost sim resume`")
     runs_of(experiment)
     find, changes = _finder(experiment), (change.policy for change in experiment.policy_changes)
     for policy in (*experiment.policies, *changes, *([experiment.shadow] if experiment.shadow else [])):
         find(policy)
-    experiment.check(*stage(experiment, experiment.seeds[0])[:2])
+    workload, zone, _ = stage(experiment, experiment.seeds[0])
+    experiment.check(workload, zone)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / EXPERIMENT).write_text(yaml.safe_dump(experiment.as_data(), sort_keys=False), encoding="utf-8")
     except OSError as error:
         raise InvalidInput(str(folder), f"cannot be written: {error.strerror}", "choose another folder") from None
+    return workload.notice
 
 
 def stage(experiment: Experiment, seed: int) -> tuple[Workload, Zone, Callable[[str], Policy]]:

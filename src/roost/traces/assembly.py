@@ -29,6 +29,7 @@ def assemble(
     constraints: Mapping[int, Constraints] | None = None,
     source: str = "",
     skipped: Mapping[str, int] | None = None,
+    notice: str = "",
 ) -> Workload:
     """The workload of VMs; all but the types and names are by VM.
 
@@ -59,4 +60,5 @@ def assemble(
         },
         source=source,
         skipped=dict(skipped or {}),
+        notice=notice,
     )

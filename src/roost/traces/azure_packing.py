@@ -16,6 +16,7 @@ import numpy as np
 from roost.model.errors import InvalidInput
 from roost.traces.assembly import assemble
 from roost.traces.reading import AS_IT_IS, Reading, Table, check_columns, need_polars
+from roost.traces.times import LONGEST
 from roost.traces.workload import Workload, WorkloadType
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def _check(table: Table, types: dict[str, WorkloadType]) -> None:
     table.check_names("tenantId", "vmTypeId")
     table.check_known("vmTypeId", "row of vmType", types)
     table.check_numbers("priority", high=1, whole=True, remedy="0 is high, 1 is low")
-    table.check_numbers("starttime", low=-np.inf, remedy="give days, below 0 if it was there before")
+    most = LONGEST / DAY
+    table.check_numbers("starttime", low=-np.inf, high=most, remedy="give days, below 0 if it was there before")
     table.check_numbers("endtime", low=-np.inf, optional=True, remedy="give days, or NULL if it stayed")
     start, end = table.floats("starttime"), table.floats("endtime")
     table.refuse("endtime", {"is before starttime": end < start}, "a VM leaves after it came")

@@ -16,6 +16,7 @@ import numpy as np
 
 from roost.traces.assembly import assemble
 from roost.traces.reading import AS_IT_IS, Reading, Table, check_columns, read_table
+from roost.traces.times import from_beginning
 from roost.traces.workload import ANY, Workload, WorkloadType
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def read_azure_v1(path: Path, how: Reading = AS_IT_IS, name: str = "") -> Worklo
         check_columns(str(path), table.frame.columns, (*COLUMNS, *DURATIONS))
     _check(table, lasts)
     request = table.groups("batch_id", "arrival_s")
-    bins = table.floats("arrival_s") - table.floats("arrival_s").min()
+    times = from_beginning(table, "arrival_s")
+    bins = times.seconds - times.seconds.min()
     rng = np.random.default_rng(how.seed)
     time = _instants(bins, request, rng)
     firsts, kinds = np.unique(table.groups("flavor"), return_inverse=True)
@@ -54,6 +56,7 @@ def read_azure_v1(path: Path, how: Reading = AS_IT_IS, name: str = "") -> Worklo
         lifetime=_lifetimes(table, rng) if lasts else np.full(len(table), np.inf),
         source=SOURCE,
         skipped=table.reasons(),
+        notice=times.notice,
     )
 
 

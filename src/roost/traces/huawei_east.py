@@ -8,6 +8,7 @@ import numpy as np
 
 from roost.traces.assembly import assemble
 from roost.traces.reading import AS_IT_IS, Reading, Table, read_table
+from roost.traces.times import from_beginning
 from roost.traces.workload import ANY, Workload, WorkloadType
 
 COLUMNS = ("vmid", "cpu", "memory", "time", "type")
@@ -21,7 +22,7 @@ def read_huawei_east(path: Path, how: Reading = AS_IT_IS) -> Workload:
     deleted = table.floats("type") == 1
     gone = dict(zip(table.frame["vmid"].filter(deleted), table.floats("time")[deleted].tolist(), strict=True))
     table.keep(~deleted)
-    names, time = table.frame["vmid"].to_list(), table.floats("time")
+    names, times = table.frame["vmid"].to_list(), from_beginning(table, "time")
     firsts, kinds = np.unique(table.groups("cpu", "memory"), return_inverse=True)
     cores, memory = table.floats("cpu"), table.floats("memory")
     return assemble(
@@ -29,12 +30,13 @@ def read_huawei_east(path: Path, how: Reading = AS_IT_IS) -> Workload:
         types=[size_of(float(cores[i]), float(memory[i])) for i in firsts.tolist()],
         resources=("cores", "memory"),
         request=np.arange(len(names)),
-        time=time,
+        time=times.seconds,
         tenant=[f"vm{name}" for name in names],
         type=kinds,
-        lifetime=np.array([gone.get(name, np.inf) for name in names]) - time,
+        lifetime=np.array([gone.get(name, np.inf) for name in names]) - table.floats("time"),
         source=SOURCE,
         skipped=table.reasons(),
+        notice=times.notice,
     )
 
 

@@ -17,6 +17,7 @@ from roost.model.request import ON_PLACES, Constraints
 from roost.model.zone import DEFAULT_RESOURCES, INT32_MAX
 from roost.traces.assembly import assemble
 from roost.traces.reading import AS_IT_IS, SUFFIXES, Reading, Table, need_polars, read_table, write_table
+from roost.traces.times import from_beginning
 from roost.traces.workload import ANY, Workload, WorkloadType
 
 if TYPE_CHECKING:
@@ -61,13 +62,13 @@ def read_own_form(path: Path, how: Reading = AS_IT_IS, types: Path | None = None
         sizes = _own_sizes(table, firsts.tolist(), resources)
     names, request = table.frame["vm_type"], table.groups(*_key(table))
     priorities, priority = _numbered(table, "priority") if "priority" in columns else (("",), None)
-    lifetime = table.floats("lifetime_s")
+    lifetime, times = table.floats("lifetime_s"), from_beginning(table, "time_s")
     return assemble(
         path.name,
         types=[WorkloadType(names[i], sizes[names[i]]) for i in firsts.tolist()],
         resources=resources,
         request=request,
-        time=table.floats("time_s"),
+        time=times.seconds,
         tenant=table.frame["tenant"].to_list(),
         type=kinds,
         lifetime=np.where(np.isnan(lifetime), np.inf, lifetime),
@@ -76,6 +77,7 @@ def read_own_form(path: Path, how: Reading = AS_IT_IS, types: Path | None = None
         constraints=_constraints(table, request),
         source=str(path),
         skipped=table.reasons(),
+        notice=times.notice,
     )
 
 

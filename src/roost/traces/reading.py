@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.names import PLAIN, REMEDY
 
 if TYPE_CHECKING:
     import polars as pl
@@ -72,10 +73,11 @@ class Table:
         return indexed.select(pl.col("first row").min().over(list(columns)).cast(pl.Int64)).to_series().to_numpy()
 
     def check_names(self, *columns: str) -> None:
-        """From now on these columns are texts, and none is empty."""
+        """From now on these columns are texts that things may be called by, and none is empty."""
         for column in columns:
             self._make_text(column)
             self.refuse(column, {"is empty": self.frame[column].is_null().to_numpy()}, "every row has one")
+            self.refuse(column, {"is no name": ~self.frame[column].str.contains(f"^{PLAIN}$").to_numpy()}, REMEDY)
 
     def check_known(self, column: str, kind: str, known: Iterable[str]) -> None:
         """A column of names has none but these, or nothing."""

@@ -45,6 +45,7 @@ class Workload:
     constraints: Mapping[int, Constraints] = field(default_factory=dict)  # by request, of those that have any
     source: str = ""  # where it comes from, whom to name
     skipped: Mapping[str, int] = field(default_factory=dict)  # rows that were left out when it was read, by reason
+    notice: str = ""  # what else was done to it then, and whoever uses it should know
 
     @property
     def requests(self) -> int:

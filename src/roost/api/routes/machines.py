@@ -205,9 +205,6 @@ def _spec(asking: Asking, i: int, machine: NewMachine) -> MachineSpec:
     """What a machine is; of a hardware generation that has others already, their capacity unless it says otherwise."""
     zone = asking.service.agent.allocator.zone
     resources = [r.name for r in zone.resources]
-    for field in ("name", "cluster"):
-        if "/" in getattr(machine, field):  # nobody could ask for it by its path
-            raise Refused("roost.invalid_request", "has a slash", field=f"machines[{i}].{field}")
     for name in machine.capacity:
         if name not in resources:
             raise Refused(

@@ -19,7 +19,6 @@ from roost.api.routes.common import (
     asking_of,
     concluded,
     may,
-    one_line,
     page_size,
     was_decided,
 )
@@ -88,8 +87,6 @@ async def create_token(data: JSONBody[NewToken], scope: Scope) -> TokenMade:
     asking = asking_of(scope)
     service, by = asking.service, asking.principal.name
     service.check_open()
-    one_line("name", data.name)
-    one_line("namespace", data.namespace)
     made, kept = service.tokens.make(data, time.time(), by)
     concluded(asking, await service.enter(KIND, data.name, kept, new_key(), by, new=True))
     return made

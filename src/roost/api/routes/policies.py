@@ -16,6 +16,7 @@ from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, DryRun, Key, asking_of, concluded, may, was_decided
 from roost.api.service import new_key
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.names import check_new_name
 from roost.rules.policy import Policy, digest_of, shipped_policies
 from roost.store.contract import Decided
 from roost.wire import (
@@ -145,6 +146,7 @@ async def validate(data: JSONBody[PolicyText], scope: Scope) -> PolicyView:
     asking = asking_of(scope)
     asking.service.check_open()
     policy = await asking.service.prepare(data.text)
+    check_new_name("name", policy.name)
     return _view(asking, policy, data.text)
 
 
@@ -158,6 +160,7 @@ async def put_policy(
     texts = asking.service.policies.texts
     if name not in texts and len(texts) >= MOST:
         raise Refused("roost.too_large", f"a zone keeps {MOST:,} policies")
+    check_new_name("name", name)
     policy = await asking.service.prepare(data.text)
     if policy.name != name:
         raise Refused("roost.invalid_request", f"the text is of policy {policy.name}", field="text")
