@@ -5,7 +5,7 @@ This is the service's own path, without HTTP. It knows nothing of what-if questi
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 from hypothesis import strategies as st
@@ -42,15 +42,19 @@ class Served:
     """A service on a store, from when it starts."""
 
     def __init__(self, store: Store, policy: Policy, seed: int = 0) -> None:
-        self.store, self.now = store, 0.0
+        self.store, self.policy, self.now = store, policy, 0.0
         self.agent = open_agent(store, policy, f"service-{id(self)}", seed=seed)
         self.requeue = Requeue(self.agent, lambda: self.now)
         self.healer = Healer(self.agent, lambda: self.now)
 
     def do(self, operation: Operation) -> Answer:
         """What somebody asks for, to its end."""
-        (answer,) = self.agent.run(self.agent.submit(operation))
+        (answer,) = self.at_once([operation])
         return answer
+
+    def at_once(self, operations: Sequence[Operation]) -> list[Answer]:
+        """What is asked for in one moment, to its end."""
+        return self.agent.run(*[self.agent.submit(operation) for operation in operations])
 
     def wait(self, seconds: float = LONG) -> None:
         """Let so much time pass, and as much again after every change; less if nobody waits for anything."""
@@ -87,6 +91,8 @@ def served(draw: st.DrawFn, shape: Shape, zone: Zone, policy: Policy, steps: int
     """A service that has just started on a store with a history, after which all came to rest."""
     store = open_store("memory:", create=zone)
     past = Served(store, policy, seed=7)
+    for cluster in zone.cluster_names:
+        past.do(draw(_keeping(zone, cluster)))
     for number in range(draw(st.integers(2, steps))):
         past.do(draw(_operations(shape, zone, past.store.load(), number)))
         past.wait(2 * TICK)
@@ -98,23 +104,26 @@ def served(draw: st.DrawFn, shape: Shape, zone: Zone, policy: Policy, steps: int
 @st.composite
 def _operations(draw: st.DrawFn, shape: Shape, zone: Zone, ledger: Ledger, number: int) -> Operation:
     """Something that clients or operators ask for; mostly more VMs."""
-    kinds: list[Any] = ["place"] * 6 + ["machine", "cluster", "threshold"]
+    kinds = ["place"] * 6 + ["machine", "cluster"]
     kind = draw(st.sampled_from(kinds + ["release", "release", "move"] * bool(ledger.vms)))
     if kind == "place":
         return PlaceVMs(draw(_requests(shape, zone, ledger, number)))
     if kind == "machine":
         return SetMachine(draw(st.sampled_from(zone.machine_names)), draw(st.sampled_from(STATES)))
-    cluster = draw(st.sampled_from(zone.cluster_names))
     if kind == "cluster":
-        return SetCluster(cluster, draw(rarely))
-    if kind == "threshold":
-        kept = draw(thresholds(int(zone.clusters[zone.cluster(cluster)]["machines"])))
-        return SetEntry(KIND, cluster, msgspec.json.encode(kept).decode())
+        return SetCluster(draw(st.sampled_from(zone.cluster_names)), draw(rarely))
     name = draw(st.sampled_from(sorted(vm for vm in ledger.vms if not vm.endswith(HOLD))))
     tenant = ledger.vms[name].tenant
     if kind == "release":
         return ReleaseVMs(tenant, (name,))
     return MoveVM(tenant, name, draw(st.sampled_from(zone.machine_names)), "hold")
+
+
+@st.composite
+def _keeping(draw: st.DrawFn, zone: Zone, cluster: str) -> SetEntry:
+    """So many machines of a cluster are kept empty, if any."""
+    kept = draw(thresholds(int(zone.clusters[zone.cluster(cluster)]["machines"])))
+    return SetEntry(KIND, cluster, msgspec.json.encode(kept).decode())
 
 
 @st.composite

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.agent.allocator import RunningVM
 from roost.agent.healing import together, vms_on
 from roost.agent.operation import HealVMs, MoveVM, PlaceVMs, ReleaseVMs, RemoveMachines, SetMachine
 from roost.model.request import HOLD, VM, Request
@@ -37,11 +36,10 @@ few = settings(max_examples=examples(16))
 
 
 @st.composite
-def sites(draw: st.DrawFn, steps: int = 10) -> tuple[Zone, Served, Any]:
-    """A zone, the service that serves it, and its policy."""
+def sites(draw: st.DrawFn, steps: int = 10) -> tuple[Zone, Served]:
+    """A zone, and the service that serves it."""
     zone = build(TINY, draw(layouts(TINY, clusters=(1, 3))), draw(st.sampled_from((None, 1))))
-    chosen = policy(draw(st.sampled_from(POLICIES)))
-    return zone, draw(served(TINY, zone, chosen, steps)), chosen
+    return zone, draw(served(TINY, zone, policy(draw(st.sampled_from(POLICIES))), steps))
 
 
 def asked(service: Served) -> Ledger:
@@ -100,12 +98,12 @@ def unspread(ledger: Ledger) -> set[str]:
 
 
 def as_many_more_are_placed(data: st.DataObject) -> None:
-    zone, service, by = data.draw(sites())
+    zone, service = data.draw(sites())
     vm_type = data.draw(st.sampled_from(TINY.asked))
     priority = data.draw(st.sampled_from(("", *zone.bands)))
     wanted = data.draw(st.one_of(st.none(), st.integers(1, 12)))
     before = asked(service)
-    said = more(before, by, vm_type, wanted, priority)
+    said = more(before, service.policy, vm_type, wanted, priority)
     placed = 0
     while wanted is None or placed < wanted:
         answer = service.do(PlaceVMs(Request(f"new-{placed}", [VM(vm_type, priority=priority)])))
@@ -123,10 +121,10 @@ def as_many_more_are_placed(data: st.DataObject) -> None:
 
 
 def lost_and_healed(data: st.DataObject) -> None:
-    zone, service, by = data.draw(sites())
+    zone, service = data.draw(sites())
     machines = data.draw(lost(zone))
     before = asked(service)
-    said = lose(before, by, machines, "some")
+    said = lose(before, service.policy, machines, "some")
     for machine in machines:
         assert service.do(SetMachine(machine, "down")).ok
     service.wait()
@@ -134,10 +132,10 @@ def lost_and_healed(data: st.DataObject) -> None:
 
 
 def removed(data: st.DataObject) -> None:
-    zone, service, by = data.draw(sites())
+    zone, service = data.draw(sites())
     machines = data.draw(lost(zone).filter(lambda names: len(names) < len(zone.machine_names)))
     before = asked(service)
-    said = remove(before, by, machines, "some")
+    said = remove(before, service.policy, machines, "some")
     for machine in machines:
         if before.machines[machine].state == READY:
             assert service.do(SetMachine(machine, "draining")).ok
@@ -168,15 +166,10 @@ def heal_now(service: Served, machines: Sequence[str]) -> None:
     """What `roost heal now` asks for: the VMs of a tenant together, then each of those that were declined."""
     allocator = service.agent.allocator
     groups = together(vms_on(allocator, [allocator.zone.machine(name) for name in machines]))
-    declined = [group for group in groups if not heal(service, group)]
-    for group in declined:
-        for vm in group if len(group) > 1 else ():
-            heal(service, [vm])
-
-
-def heal(service: Served, vms: Sequence[RunningVM]) -> bool:
-    """Whether VMs found other machines, all of them."""
-    return service.do(HealVMs(vms[0].tenant, tuple(vm.name for vm in vms))).ok
+    wishes = [HealVMs(group[0].tenant, tuple(vm.name for vm in group)) for group in groups]
+    answers = service.at_once(wishes)
+    declined = [wish for wish, answer in zip(wishes, answers, strict=True) if answer.status == "declined"]
+    service.at_once([HealVMs(wish.tenant, (vm,)) for wish in declined if len(wish.vms) > 1 for vm in wish.vms])
 
 
 def check_effect(
@@ -198,10 +191,10 @@ def check_effect(
 
 
 def carried_out(data: st.DataObject) -> None:
-    _, service, by = data.draw(sites(16))
+    _, service = data.draw(sites(16))
     before = asked(service)
     terms = Terms(budget=data.draw(st.integers(1, 20)), isolated=data.draw(st.booleans()))
-    plan = plan_moves(before, by, terms)
+    plan = plan_moves(before, service.policy, terms)
     for move in plan.moves:
         assert before.vms[move.vm].machine == move.source
         for step in ("hold", "finish"):
@@ -221,8 +214,6 @@ def carried_out(data: st.DataObject) -> None:
     assert broken_wishes(after, where=where | moved) <= broken_wishes(before, where=where)
     check_measures(plan.before, before)
     check_measures(plan.after, after)
-    service.wait(2.0)
-    assert {name: vm.machine for name, vm in service.ledger().vms.items()} == where | moved, "nothing stays undone"
 
 
 # ------------------------------------------------------------------------------------------------------------ the tests

@@ -70,12 +70,17 @@ class Stage:
         return self._agent.allocator
 
     def do(self, *operations: Operation) -> list[Answer]:
-        """Do these, one after another."""
-        tickets = [self._agent.submit(each, by="what-if") for each in operations]
-        answers = self._agent.run(*tickets, seconds=PATIENCE)
-        for ticket, answer in zip(tickets, answers, strict=True):
+        """Do these, one after another; what makes no sense is refused."""
+        answers = self._ask(*operations)
+        for answer in answers:
             if answer.status == "invalid":
                 raise InvalidInput(answer.where or "what-if", answer.detail)
+        return answers
+
+    def _ask(self, *operations: Operation) -> list[Answer]:
+        tickets = [self._agent.submit(each, by="what-if") for each in operations]
+        answers = self._agent.run(*tickets, seconds=PATIENCE)
+        for ticket in tickets:
             self._note(ticket)
         return answers
 
@@ -148,9 +153,9 @@ class Stage:
         self._heal(apart(self._heal(together(vms_on(self.allocator, rows)))))
 
     def _heal(self, groups: Sequence[list[RunningVM]]) -> list[list[RunningVM]]:
-        """Place groups of VMs again; returns those that found no machines."""
-        answers = self.do(*(HealVMs(group[0].tenant, tuple(vm.name for vm in group)) for group in groups))
-        return [group for group, answer in zip(groups, answers, strict=True) if not answer.ok]
+        """Place groups of VMs again; returns those that found no machines. Some may have had to give way meanwhile."""
+        answers = self._ask(*(HealVMs(group[0].tenant, tuple(vm.name for vm in group)) for group in groups))
+        return [group for group, answer in zip(groups, answers, strict=True) if answer.status == "declined"]
 
     def release_all(self, machines: Iterable[str]) -> None:
         """Take off what is left on some machines, and what is held there."""
@@ -166,7 +171,7 @@ class Stage:
         for name, vm in vms.items():
             now = self.store.vm(name)
             if now is None or now.machine == vm.machine:
-                why = self._why_homeless(name, vm) if now else "it found a machine, and gave way to a higher priority"
+                why = self._why_homeless(name, vm) if now else "it had to give way to a higher priority"
                 found.append(Homeless(name, vm.tenant, vm.spec.type, vm.spec.priority, why))
         return tuple(found)
 
