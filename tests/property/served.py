@@ -30,7 +30,7 @@ from roost.store.audit import check_invariants
 from roost.store.contract import Store
 from roost.store.ledger import Ledger
 from roost.wiring import open_agent, open_store
-from tests.property.requests import constraints, gangs, members, rarely, thresholds, vms
+from tests.property.requests import constraints, gangs, members, rarely, some_thresholds, thresholds, vms
 from tests.property.zones import Shape
 
 TICK, RETRY = 0.5, 1.0  # seconds
@@ -122,7 +122,8 @@ def _operations(draw: st.DrawFn, shape: Shape, zone: Zone, ledger: Ledger, numbe
 @st.composite
 def _keeping(draw: st.DrawFn, zone: Zone, cluster: str) -> SetEntry:
     """So many machines of a cluster are kept empty, if any."""
-    kept = draw(thresholds(int(zone.clusters[zone.cluster(cluster)]["machines"])))
+    machines = int(zone.clusters[zone.cluster(cluster)]["machines"])
+    kept = draw(st.one_of(thresholds(machines), some_thresholds(machines)))
     return SetEntry(KIND, cluster, msgspec.json.encode(kept).decode())
 
 

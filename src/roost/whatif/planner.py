@@ -159,8 +159,10 @@ class _Planner:
         `shortlist`: machines with so many times the VMs of the budget take nothing, because they are to be emptied.
         """
         rows, view = self.view.machines, self.view
+        empty = view.clusters["empty"].copy()
         for machine in np.flatnonzero((rows["vms"] == 0) & (rows["state"] == MachineState.READY)).tolist():
             view.set_state(machine, MachineState.DRAINING)
+        view.clusters["empty"] = empty  # they are only closed to this plan: to thresholds they are as empty as ever
         candidates = self._candidates()
         shut = self._shortlist(candidates, shortlist)
         states = {machine: MachineState(int(rows[machine]["state"])) for machine in shut}
