@@ -157,11 +157,12 @@ def open_agent(
     patience: float = 30.0,
     notify: Callable[[], None] = lambda: None,
     background: Callable[[Callable[[], Loaded]], Future[Loaded]] | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Agent:
     """An agent on a store. With `threads` it commits in a thread of its own, which pays where committing is waiting.
 
     That is so with PostgreSQL. SQLite computes in this very process, where two threads only get in each other's way:
-    there another thread only waits for the disk. `patience`, `notify`: see ThreadCourier; `background`: see Agent.
+    there another thread only waits for the disk. `patience`, `notify`: see ThreadCourier; the last two: see Agent.
     """
     courier: Courier
     if threads is None and isinstance(store, SqliteStore):
@@ -172,7 +173,14 @@ def open_agent(
         courier = InlineCourier(store)
     try:
         return Agent(
-            store, courier, policy or Policy.default(), name, seed=seed, settings=settings, background=background
+            store,
+            courier,
+            policy or Policy.default(),
+            name,
+            seed=seed,
+            settings=settings,
+            background=background,
+            clock=clock,
         )
     except RoostError:
         courier.close()

@@ -43,7 +43,7 @@ class Served:
 
     def __init__(self, store: Store, policy: Policy, seed: int = 0) -> None:
         self.store, self.policy, self.now = store, policy, 0.0
-        self.agent = open_agent(store, policy, f"service-{id(self)}", seed=seed)
+        self.agent = open_agent(store, policy, f"service-{id(self)}", seed=seed, clock=lambda: self.now)
         self.requeue = Requeue(self.agent, lambda: self.now)
         self.healer = Healer(self.agent, lambda: self.now)
 

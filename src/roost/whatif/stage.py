@@ -56,10 +56,10 @@ class Stage:
 
     def __init__(self, ledger: Ledger, policy: Policy | PolicySplit, seed: int = 0) -> None:
         self.store = MemoryStore(ledger.catalogue, ledger.copy())
-        self._agent = open_agent(self.store, policy, "what-if", seed=seed)
+        self._now = 0.0  # stands still while the agent thinks: no answer depends on how fast this computer is
+        self._agent = open_agent(self.store, policy, "what-if", seed=seed, clock=lambda: self._now)
         self._types = type_mix(self.allocator.zone, (vm.spec for vm in ledger.vms.values()))
         self._reasons: dict[bytes, str] = {}  # by what was asked for
-        self._now = 0.0  # by the clock of its duties
         self._requeue = Requeue(self._agent, lambda: self._now, self._note)
         self._healer = Healer(self._agent, lambda: self._now, noted=self._note)
         self.gave_way: set[str] = set()  # VMs that had to, to a higher priority, since the beginning
