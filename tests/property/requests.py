@@ -107,8 +107,12 @@ def members(draw: st.DrawFn, gang: tuple[VM, ...], wanted: Constraints | None) -
     return tuple(msgspec.structs.replace(vm, set=draw(names)) for vm in gang)
 
 
+def some_thresholds(machines: int) -> st.SearchStrategy[Thresholds]:
+    """Some that a cluster of so many machines can have."""
+    kept = st.lists(st.integers(0, min(4, machines)), min_size=3, max_size=3).map(lambda n: sorted(n, reverse=True))
+    return kept.map(lambda n: Thresholds(new=n[0], scale_out=n[1], healing=n[2]))
+
+
 def thresholds(machines: int) -> st.SearchStrategy[Thresholds]:
     """None mostly, or some that a cluster of so many machines can have."""
-    kept = st.lists(st.integers(0, min(4, machines)), min_size=3, max_size=3).map(lambda n: sorted(n, reverse=True))
-    some = kept.map(lambda n: Thresholds(new=n[0], scale_out=n[1], healing=n[2]))
-    return st.one_of(st.just(Thresholds()), some)
+    return st.one_of(st.just(Thresholds()), some_thresholds(machines))

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from roost.agent.allocator import Allocator
+from roost.agent.operation import Operation, PlaceVMs, SetEntry, SetMachine
 from roost.model.errors import InvalidInput
 from roost.model.inventory import MachineSpec
 from roost.model.request import VM, Constraints, Request
+from roost.model.thresholds import KIND
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import audit
@@ -26,11 +28,13 @@ from roost.whatif.scenario import (
     share_of_machines,
 )
 from roost.whatif.stage import Stage, unspread
+from roost.wiring import open_agent, open_store
 from tests.oracle.moves import broken
 from tests.oracle.plain import ladder
+from tests.property.zones import TINY, ClusterPlan, build
 from tests.scenario.fragmented import MIXED, fragmented, ledger_from
 
-DEFAULT = Policy.named("default")
+DEFAULT, FAST = Policy.named("default"), Policy.named("fast")
 
 
 @pytest.fixture(scope="module")
@@ -66,25 +70,24 @@ def test_a_rack_is_lost_and_its_vms_run_elsewhere_or_are_named(zone: Ledger) -> 
         assert then.utilisation > found.before.utilisation, "as much runs, and on fewer machines"
 
 
-def test_after_a_loss_nothing_runs_there_and_all_that_runs_is_in_order(zone: Ledger) -> None:
+def test_after_a_loss_all_that_runs_is_in_order_and_what_waits_is_where_it_was(zone: Ledger) -> None:
     machines = share_of_machines(zone, 0.3, seed=2)
     stage = Stage(zone, DEFAULT)
-    gone = stage.take_off(machines)
+    gone = stage.vms_on(machines)
     assert set(gone) == vms_on(zone, machines)
-    for machine in machines:
-        stage.allocator.set_machine_state(machine, "down")  # only this copy need know
-    homeless = {vm.vm for vm in stage.place_again(gone, zone.tenants)}
+    stage.do(*(SetMachine(machine, state="down") for machine in machines))
+    stage.rest()
+    homeless = {vm.vm for vm in stage.homeless(gone)}
     ledger = stage.store.load()
     assert audit_findings(ledger) == []
-    gave_way = set(zone.vms) - set(ledger.vms) - homeless
-    assert len(gave_way) == stage.gave_way > 0
-    assert {zone.vms[name].spec.priority for name in gave_way} == {"spot"}
-    assert not gave_way & set(gone), "the highest priority is placed first, so nobody who was healed gives way"
-    assert set(ledger.vms) == set(zone.vms) - homeless - gave_way
-    assert not vms_on(ledger, machines)
+    assert len(stage.gave_way) > 0
+    assert {zone.vms[name].spec.priority for name in stage.gave_way} == {"spot"}
+    assert not stage.gave_way & set(gone), "the highest priority is placed first, so nobody who was healed gives way"
+    assert set(ledger.vms) == set(zone.vms) - stage.gave_way
+    assert vms_on(ledger, machines) == homeless
     for name, vm in ledger.vms.items():
         assert vm.spec == zone.vms[name].spec
-        assert name in gone or vm.machine == zone.vms[name].machine
+        assert (name in gone and name not in homeless) == (vm.machine != zone.vms[name].machine)
 
 
 def audit_findings(ledger: Ledger) -> list[str]:
@@ -197,5 +200,76 @@ def test_what_makes_no_sense_is_refused(zone: Ledger) -> None:
 
 def test_the_store_of_a_stage_agrees_with_itself(zone: Ledger) -> None:
     stage = Stage(zone, DEFAULT)
-    stage.place_again(stage.take_off(machines_where(zone, cluster="c001")), zone.tenants)
+    stage.clear(machines_where(zone, cluster="c001"))
+    stage.rest()
     assert audit(stage.store).clean
+
+
+# -------------------------------------------------------------------------------------------------- as a service has it
+
+
+def two_racks(*operations: Operation) -> Ledger:
+    """Two racks of four machines, each of which a VM of type `whole` fills, after some operations."""
+    store = open_store("memory:", create=build(TINY, (ClusterPlan(0, 0, (4, 4)),)))
+    agent = open_agent(store, FAST, "history")
+    for operation in operations:
+        (answer,) = agent.run(agent.submit(operation))
+        assert answer.ok, answer
+    return store.load()
+
+
+def test_more_are_as_many_as_new_tenants_get_and_not_as_one_that_grows() -> None:
+    ledger = two_racks(SetEntry(KIND, "c0", '{"new": 4, "scale_out": 2}'))
+    found = more(ledger, FAST, "whole", None)
+    assert found.placed == found.before.room["whole"] == 4
+    assert found.stopped_by.startswith("4 machines of c0 are kept empty for scale-outs and healing; 0/8 machines")
+
+
+def test_vms_that_must_stay_together_are_not_healed_one_by_one() -> None:
+    together = PlaceVMs(Request("four", [VM("whole")] * 4, Constraints(colocate="rack")))
+    ledger = two_racks(PlaceVMs(Request("one", [VM("whole")])), together)
+    rack = ledger.machines[ledger.vms["four/0"].machine].spec.rack
+    found = lose(ledger, FAST, machines_where(ledger, rack=rack), f"rack {rack}")
+    assert (found.displaced, found.healed) == (4, 0)
+    assert [vm.why for vm in found.homeless] == [
+        "0/8 machines are available: 4 machine down, 3 away from the tenant's rack, 1 insufficient cores"
+    ] * 4
+
+
+def test_what_was_lost_before_is_no_part_of_a_loss_and_not_in_use() -> None:
+    ledger = two_racks(*(PlaceVMs(Request(f"t{i}", [VM("whole")])) for i in range(8)), SetMachine("c0r0m0", "down"))
+    found = lose(ledger, FAST, ["c0r0m0", "c0r0m1"], "two machines")
+    assert (found.displaced, found.healed) == (1, 0)
+    assert (found.before.vms, found.before.machines_in_use, found.before.machines_down) == (7, 7, 1)
+    assert (found.after.vms, found.after.machines_in_use, found.after.machines_down) == (6, 6, 2)
+    assert found.after.density == found.after.utilisation == 1.0
+
+
+def test_vms_that_gave_way_and_come_back_are_told() -> None:
+    *others, last = (f"c0r{rack}m{machine}" for rack in range(2) for machine in range(4))
+    ledger = two_racks(
+        *(SetMachine(machine, "draining") for machine in others),
+        PlaceVMs(Request("spot", [VM("small", priority="low", requeue=True)])),
+        *(SetMachine(machine, "ready") for machine in others),
+        SetMachine(last, "draining"),
+        *(PlaceVMs(Request(f"t{i}", [VM("whole")])) for i in range(6)),
+        PlaceVMs(Request("most", [VM("big")])),  # which leaves room for a small one
+        SetMachine(last, "ready"),
+    )
+    lost = ledger.vms["t0/0"].machine
+    found = lose(ledger, FAST, [lost], lost)
+    assert (found.healed, found.gave_way, found.came_back) == (1, 1, 1)
+    assert found.after.vms == found.before.vms
+    assert "1 VM of a lower priority gives way (1 of 1 to another machine)" in found.answer
+
+
+def test_machines_are_removed_when_they_were_drained_and_what_cannot_move_is_gone_with_them() -> None:
+    together = PlaceVMs(Request("two", [VM("whole")] * 2, Constraints(colocate="rack")))
+    ledger = two_racks(together, *(PlaceVMs(Request(f"t{i}", [VM("whole")])) for i in range(4)))
+    rack = ledger.machines[ledger.vms["two/0"].machine].spec.rack
+    found = remove(ledger, FAST, machines_where(ledger, rack=rack), rack)
+    there = [vm for vm in ledger.vms.values() if ledger.machines[vm.machine].spec.rack == rack]
+    assert found.displaced == len(there)
+    assert found.after.machines == 4
+    assert found.after.vms == found.before.vms - len(found.homeless)
+    assert all("machine draining" in vm.why for vm in found.homeless)

@@ -143,6 +143,14 @@ class Healer:
         """VMs that are to be healed, by name."""
         return self._lost
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether there is nothing to do, unless something changes: what waits finds no machine."""
+        replica = self._agent.replica
+        seen = self._seen == (replica, replica.revision)
+        busy = self._new or self._asked or self._untold or self._distrusted
+        return seen and not busy and self._turns.at_rest
+
     def lost_for(self, vm: str) -> float | None:
         """How many seconds ago a VM was lost, if it waits."""
         lost = self._lost.get(vm)
@@ -361,3 +369,8 @@ def together(vms: Iterable[RunningVM]) -> list[list[RunningVM]]:
     for vm in vms:
         groups.setdefault((vm.tenant, vm.shape.traits["priority"]), []).append(vm)
     return list(groups.values())
+
+
+def apart(declined: Iterable[list[RunningVM]]) -> list[list[RunningVM]]:
+    """VMs that could not be healed together are tried each by itself; one that was alone has had its try."""
+    return [[vm] for group in declined if len(group) > 1 for vm in group]

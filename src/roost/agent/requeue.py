@@ -88,6 +88,13 @@ class Requeue:
         """VMs that wait, as far as the copy knows."""
         return len(self._agent.replica.waiting.vms)
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether there is nothing to do, unless something changes."""
+        replica = self._agent.replica
+        read = self._basis == (replica, self._agent.split) and self._read == replica.waiting.changes
+        return read and not self._asked and self._turns.at_rest
+
     def step(self, patience: float) -> None:
         """Try what may find room by now; `patience`: seconds between two tries of what found none."""
         self._patience = patience

@@ -93,6 +93,18 @@ class Turns:
     def __contains__(self, name: str) -> bool:
         return name in self._where
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether nobody has its turn, now or later, unless something changes."""
+        relief = self._agent.replica.relief
+        if relief.count != self._heard and self._tenants:
+            return False
+        return not any(
+            (line.fits and line.coming) or line.freed < max(0, latest(relief.freed, line.clusters))
+            for line in self._lines.values()
+            if line
+        )
+
     # ------------------------------------------------------------------------------------------- in and out
 
     def put(self, name: str, specs: Iterable[VM], order: Order, tenant: str, *, alike: bool, tried: int = -1) -> None:

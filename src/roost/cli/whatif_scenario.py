@@ -136,7 +136,7 @@ def more(
     priority: Annotated[str, typer.Option("--priority", help="Of this priority band.")] = "",
     output: Output = Form.TABLE,
 ) -> None:
-    """More VMs of a type: how many fit, placed one after another by the policy, and what stops the next one.
+    """More VMs of a type, each of a new tenant: how many fit, one after another, and what stops the next one.
 
     \b
       roost whatif more D4 500

@@ -15,9 +15,11 @@ from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import VM
 from roost.model.rows import MachineState
 from roost.model.thresholds import KIND as THRESHOLD
+from roost.store.contract import WAITING
 from roost.store.ledger import ClusterRow, Ledger, TenantRow, VMRow
 
-REGISTRY = ("policy", "past policy", "active", THRESHOLD)  # the kinds of entries that are taken along
+# The kinds of entries that are taken along: what decisions rest on.
+REGISTRY = ("policy", "past policy", "active", "foresight", THRESHOLD, WAITING)
 
 
 class MachineNow(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from roost.model.request import VM
+from roost.model.request import HOLD, VM
 from roost.model.rows import MachineState
 from roost.model.stranded import Stranding
 from roost.model.zone import Zone
@@ -19,15 +19,15 @@ if TYPE_CHECKING:  # whoever only reads figures need not wait for the engine
 
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True):
-    """A zone at one moment, by its cores unless said."""
+    """A zone at one moment, by its cores unless said. What is on a machine that is down is in use by nobody."""
 
     density: float  # cores in use, over the cores of machines that run anything
-    utilisation: float  # cores in use, over all cores; both of machines that are not down
+    utilisation: float  # cores in use, over all cores
     machines: int
     machines_down: int
-    machines_in_use: int
+    machines_in_use: int  # that run anything, and are not down
     empty_machines: int  # that run nothing, and are not down
-    vms: int
+    vms: int  # that run: on machines that are not down
     stranded: dict[str, float]  # by resource, the share of the zone's that is left where nothing fits any more
 
 
@@ -42,17 +42,19 @@ def measure(allocator: Allocator, types: Mapping[int, int]) -> Measures:
     """A zone as an allocator has it; `types`: those asked for (see `type_mix`)."""
     zone, rows = allocator.zone, allocator.view.machines
     capacity, free = rows["capacity"].astype(np.int64), rows["free"][:, -1].astype(np.int64)
-    busy, up = rows["vms"] > 0, rows["state"] != MachineState.DOWN
-    useless = busy & up & Stranding(zone, list(types)).useless(free, rows["generation"])
-    used, everything, left = capacity - free, capacity[up].sum(axis=0), free[useless].sum(axis=0)
+    up = rows["state"] != MachineState.DOWN
+    busy = up & (rows["vms"] > 0)
+    useless = busy & Stranding(zone, list(types)).useless(free, rows["generation"])
+    everything, left = capacity[up].sum(axis=0), free[useless].sum(axis=0)
     cores = zone.cores_at
+    used = int((capacity - free)[up, cores].sum())
     return Measures(
-        density=int(used[:, cores].sum()) / max(1, int(capacity[busy, cores].sum())),
-        utilisation=int(used[up, cores].sum()) / max(1, int(everything[cores])),
+        density=used / max(1, int(capacity[busy, cores].sum())),
+        utilisation=used / max(1, int(everything[cores])),
         machines=len(rows),
         machines_down=int((~up).sum()),
         machines_in_use=int(busy.sum()),
         empty_machines=int((up & ~busy).sum()),
-        vms=len(allocator.vms),
+        vms=sum(bool(up[vm.machine]) and not vm.name.endswith(HOLD) for vm in allocator.vms.values()),
         stranded={r.name: int(left[i]) / max(1, int(everything[i])) for i, r in enumerate(zone.resources)},
     )

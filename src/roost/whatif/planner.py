@@ -108,9 +108,11 @@ class _Planner:
         self._failing: Counter[tuple[int, ...]] = Counter()  # by kind of VM: how often in a row it found no room
         self._last: dict[str, int] = {}  # the latest move of each tenant that has constraints
         cores = self.zone.cores_at
-        self._capacity = self.view.machines["capacity"][:, cores].astype(np.int64)
-        self._used = int((self._capacity - self.view.machines["free"][:, -1, cores]).sum())
-        self._in_use = int(self._capacity[self.view.machines["vms"] > 0].sum())
+        rows = self.view.machines
+        self._capacity = rows["capacity"][:, cores].astype(np.int64)
+        up = rows["state"] != MachineState.DOWN
+        self._used = int((self._capacity - rows["free"][:, -1, cores])[up].sum())
+        self._in_use = int(self._capacity[up & (rows["vms"] > 0)].sum())
         self._number = 0
 
     # ---------------------------------------------------------------------------------------------- choosing
@@ -157,8 +159,10 @@ class _Planner:
         `shortlist`: machines with so many times the VMs of the budget take nothing, because they are to be emptied.
         """
         rows, view = self.view.machines, self.view
+        empty = view.clusters["empty"].copy()
         for machine in np.flatnonzero((rows["vms"] == 0) & (rows["state"] == MachineState.READY)).tolist():
             view.set_state(machine, MachineState.DRAINING)
+        view.clusters["empty"] = empty  # they are only closed to this plan: to thresholds they are as empty as ever
         candidates = self._candidates()
         shut = self._shortlist(candidates, shortlist)
         states = {machine: MachineState(int(rows[machine]["state"])) for machine in shut}

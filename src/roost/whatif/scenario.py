@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from itertools import count
+from functools import partial
+from itertools import count, islice
 
 import msgspec
 
@@ -34,6 +35,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     healed: int = 0  # those of them that found another one
     homeless: tuple[Homeless, ...] = ()  # those that did not
     gave_way: int = 0  # VMs elsewhere that had to, to those of a higher priority
+    came_back: int = 0  # of these, those that run again elsewhere, as they had asked for
     unspread: tuple[str, ...] = ()  # tenants that are in fewer fault domains than they ask for, because of it
 
 
@@ -46,6 +48,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int | None  # None: as many as fit
     placed: int
     gave_way: int  # VMs of a lower priority that would have to
+    came_back: int  # of these, those that would run again elsewhere, as they had asked for
     stopped_by: str  # why the next one found no machine; empty if all that were wanted fit
     before: State
     after: State
@@ -83,26 +86,36 @@ def share_of_machines(ledger: Ledger, share: float, seed: int) -> list[str]:
 def lose(ledger: Ledger, policy: Policy | PolicySplit, machines: Sequence[str], what: str) -> Effect:
     """Machines fail, all at once; their VMs are healed elsewhere as far as there is room."""
 
-    def fail(stage: Stage) -> None:
+    def fail(stage: Stage) -> tuple[Homeless, ...]:
+        lost = stage.vms_on(machines)
         stage.do(*(SetMachine(machine, state="down") for machine in machines))
+        stage.rest()
+        return stage.homeless(lost)
 
     return _changed(ledger, policy, f"lose {what}", machines, fail, "find another machine", "are lost")
 
 
 def remove(ledger: Ledger, policy: Policy | PolicySplit, machines: Sequence[str], what: str) -> Effect:
-    """Machines are taken out of the zone; their VMs go elsewhere first."""
-
-    def take_out(stage: Stage) -> None:
-        stage.do(RemoveMachines(tuple(machines)))
-
+    """Machines are taken out of the zone; their VMs go elsewhere first, and those that cannot are gone with them."""
+    take_out = partial(_take_out, machines)
     return _changed(ledger, policy, f"remove {what}", machines, take_out, "can be moved", "have nowhere to go")
+
+
+def _take_out(machines: Sequence[str], stage: Stage) -> tuple[Homeless, ...]:
+    there = stage.vms_on(machines)
+    stage.clear(machines)
+    homeless = stage.homeless(there)
+    stage.release_all(machines)
+    stage.do(RemoveMachines(tuple(machines)))
+    stage.rest()
+    return homeless
 
 
 def add_racks(ledger: Ledger, policy: Policy | PolicySplit, like: str, racks: int) -> Effect:
     """More racks in a cluster, like those that it has."""
     new = _racks_like(ledger, like, racks)
     question = f"add {_racks(racks)} to {like}"
-    return _changed(ledger, policy, question, (), lambda stage: _add(stage, new), "", "")
+    return _changed(ledger, policy, question, (), partial(_add, new), "", "")
 
 
 def replace_racks(ledger: Ledger, policy: Policy | PolicySplit, cluster: str, racks: int, generation: str) -> Effect:
@@ -117,12 +130,13 @@ def replace_racks(ledger: Ledger, policy: Policy | PolicySplit, cluster: str, ra
     old = [spec for rack in list(there.values())[-racks:] for spec in rack]
     new = [_of_generation(ledger, spec, generation) for spec in old]
 
-    def exchange(stage: Stage) -> None:
-        _add(stage, new)
-        stage.do(RemoveMachines(tuple(spec.name for spec in old)))
+    machines = [spec.name for spec in old]
+
+    def exchange(stage: Stage) -> tuple[Homeless, ...]:
+        _add(new, stage)
+        return _take_out(machines, stage)
 
     question = f"replace {_racks(racks)} of {cluster} by {generation}"
-    machines = [spec.name for spec in old]
     return _changed(ledger, policy, question, machines, exchange, "can be moved", "have nowhere to go")
 
 
@@ -131,43 +145,42 @@ def _changed(
     policy: Policy | PolicySplit,
     question: str,
     machines: Sequence[str],
-    change: Callable[[Stage], None],
+    change: Callable[[Stage], tuple[Homeless, ...]],
     good: str,
     bad: str,
 ) -> Effect:
-    """Empty some machines, change the zone, place their VMs again, and compare."""
+    """Change a zone, and compare. `change` says which VMs of some machines have nowhere to go."""
     stage = Stage(ledger, policy)
-    before, wishes = stage.state(), unspread(ledger)
-    displaced = stage.take_off(machines)
-    change(stage)
-    homeless = tuple(stage.place_again(displaced, ledger.tenants))
-    after = stage.state()
-    broken = tuple(sorted(unspread(stage.store.load()) - wishes))
-    return Effect(
+    stage.rest()
+    before, wishes, displaced = stage.state(), unspread(stage.store.load()), stage.vms_on(machines)
+    stage.gave_way.clear()
+    homeless = change(stage)
+    after, gave_way = stage.state(), stage.gave_way - displaced.keys()
+    effect = Effect(
         question=question,
-        answer=_sentence(before, after, len(displaced), len(homeless), stage.gave_way, len(broken), good, bad),
+        answer="",
         before=before,
         after=after,
         displaced=len(displaced),
         healed=len(displaced) - len(homeless),
         homeless=homeless,
-        gave_way=stage.gave_way,
-        unspread=broken,
+        gave_way=len(gave_way),
+        came_back=sum(map(stage.runs, gave_way)),
+        unspread=tuple(sorted(unspread(stage.store.load()) - wishes)),
     )
+    return msgspec.structs.replace(effect, answer=_sentence(effect, good, bad))
 
 
-def _sentence(
-    before: State, after: State, displaced: int, homeless: int, gave_way: int, broken: int, good: str, bad: str
-) -> str:
-    parts = []
-    if displaced:
-        parts.append(f"of {displaced:,} VMs {displaced - homeless:,} {good}, {homeless:,} {bad}")
+def _sentence(effect: Effect, good: str, bad: str) -> str:
+    before, after, parts = effect.before, effect.after, []
+    if effect.displaced:
+        parts.append(f"of {effect.displaced:,} VMs {effect.healed:,} {good}, {len(effect.homeless):,} {bad}")
     elif good:
         parts.append("no VM runs there")
-    if gave_way:
-        parts.append(_giving_way(gave_way))
-    if broken:
-        parts.append(f"{broken:,} tenants are in fewer fault domains than they ask for")
+    if effect.gave_way:
+        parts.append(_giving_way(effect.gave_way, effect.came_back))
+    if effect.unspread:
+        parts.append(f"{len(effect.unspread):,} tenants are in fewer fault domains than they ask for")
     parts.append(f"utilisation goes from {before.utilisation:.1%} to {after.utilisation:.1%}")
     if full := [name for name, room in after.room.items() if not room and before.room[name]]:
         parts.append(f"there is no room left for {', '.join(full)}")
@@ -176,12 +189,15 @@ def _sentence(
     return "; ".join(parts)
 
 
-def _giving_way(number: int) -> str:
-    return "1 VM of a lower priority gives way" if number == 1 else f"{number:,} VMs of a lower priority give way"
+def _giving_way(number: int, came_back: int) -> str:
+    said = "1 VM of a lower priority gives way" if number == 1 else f"{number:,} VMs of a lower priority give way"
+    return f"{said} ({came_back:,} of {number:,} to another machine)" if came_back else said
 
 
-def _add(stage: Stage, machines: Sequence[MachineSpec]) -> None:
+def _add(machines: Sequence[MachineSpec], stage: Stage) -> tuple[Homeless, ...]:
     stage.do(AddMachines(tuple(machines)))
+    stage.rest()
+    return ()
 
 
 def _racks(number: int) -> str:
@@ -232,31 +248,32 @@ def _of_generation(ledger: Ledger, old: MachineSpec, generation: str) -> Machine
 
 
 def more(ledger: Ledger, policy: Policy | PolicySplit, vm_type: str, wanted: int | None, priority: str = "") -> Fit:
-    """So many more VMs of a type, or as many as fit, each for itself."""
+    """So many more VMs of a type, or as many as fit, each for itself: each is the first VM of a tenant of its own."""
     stage = Stage(ledger, policy)
     stage.allocator.zone.vm_type(vm_type, "type")
-    before, vm = stage.state(), VM(vm_type, priority=priority)
-    tenant = next(name for i in count() if (name := f"what-if-{i}") not in ledger.tenants)
-    placed, chunk = 0, CHUNK
-    while chunk and (wanted is None or placed < wanted):
-        asked = chunk if wanted is None else min(chunk, wanted - placed)
-        (answer,) = stage.do(PlaceVMs(Request(tenant, [vm] * asked)))
-        if answer.ok:
-            placed += asked
-        else:
-            chunk = asked // 2
-    short = wanted is None or placed < wanted
-    why = stage.why_not(vm, tenant) if short else ""
-    answer_ = f"{placed:,} more {vm_type} fit" if short else f"all {placed:,} {vm_type} fit"
-    if stage.gave_way:
-        answer_ += f", if {_giving_way(stage.gave_way)}"
+    stage.rest()
+    stage.gave_way.clear()
+    before, placed, declined = stage.state(), 0, None
+    names = (name for i in count() if (name := f"what-if-{i}") not in ledger.tenants)
+    wishes = (PlaceVMs(Request(name, [VM(vm_type, priority=priority)])) for name in islice(names, wanted))
+    while declined is None and (asked := list(islice(wishes, CHUNK))):
+        answers = stage.do(*asked)
+        placed += sum(answer.ok for answer in answers)
+        declined = next((each for each, answer in zip(asked, answers, strict=True) if not answer.ok), None)
+    why = stage.why_not(declined) if declined else ""
+    stage.rest()
+    gave_way, came_back = len(stage.gave_way), sum(map(stage.runs, stage.gave_way))
+    answer_ = f"{placed:,} more {vm_type} fit" if declined else f"all {placed:,} {vm_type} fit"
+    if gave_way:
+        answer_ += f", if {_giving_way(gave_way, came_back)}"
     return Fit(
         question=f"{'as many as fit' if wanted is None else f'{wanted:,}'} more {vm_type}",
-        answer=f"{answer_}; the next one finds no machine: {why}" if short else answer_,
+        answer=f"{answer_}; the next one finds no machine: {why}" if declined else answer_,
         type=vm_type,
         wanted=wanted,
         placed=placed,
-        gave_way=stage.gave_way,
+        gave_way=gave_way,
+        came_back=came_back,
         stopped_by=why,
         before=before,
         after=stage.state(),
@@ -282,7 +299,7 @@ def repack(ledger: Ledger, policy: Policy, seed: int) -> Repacked:
     refused = sum(len(vms[tenant]) for tenant, answer in zip(tenants, answers, strict=True) if not answer.ok)
     types = type_mix(stage.allocator.zone, (row.spec for row in ledger.vms.values()))
     measures = measure(stage.allocator, types)
-    return Repacked(policy=policy.name, seed=seed, measures=measures, refused=refused + stage.gave_way)
+    return Repacked(policy=policy.name, seed=seed, measures=measures, refused=refused + len(stage.gave_way))
 
 
 def _emptied(ledger: Ledger) -> Ledger:

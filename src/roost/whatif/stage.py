@@ -1,28 +1,38 @@
-"""A copy of a zone that things are done to: a store in memory, and an agent that decides and commits as ever."""
+"""A copy of a zone that things are done to: a store in memory, an agent that decides and commits as ever, and what a
+service does by itself: what is on machines that are down is healed, and what gave way and wants to comes back.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from roost.agent.allocator import Allocator
-from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs
-from roost.agent.order import placing_order
+from roost.agent.agent import Ticket
+from roost.agent.allocator import Allocator, RunningVM
+from roost.agent.healing import Healer, apart, together, vms_on
+from roost.agent.operation import Answer, HealVMs, Operation, ReleaseVMs, SetMachine
+from roost.agent.requeue import Requeue
+from roost.agent.thresholds import standings
+from roost.agent.turns import LONGEST_PAUSE
 from roost.engine.capacity import room_for
 from roost.engine.ruleset import PolicySplit
+from roost.engine.steps import finish
 from roost.model.errors import InvalidInput
-from roost.model.request import HOLD, VM, Request
-from roost.model.thresholds import Purpose
+from roost.model.request import HOLD, UNCONSTRAINED, VM
+from roost.model.rows import MachineState
+from roost.model.thresholds import PURPOSES, WORDS, Purpose
 from roost.rules.policy import Policy
-from roost.store.ledger import Ledger, TenantRow, VMRow
+from roost.store.ledger import Ledger, VMRow
 from roost.store.memory import MemoryStore
 from roost.whatif.measures import Measures, measure, type_mix
 from roost.wiring import open_agent
 
 PATIENCE = 3_600.0  # seconds: the whole zone may be placed anew
 EXPLAINED = 20  # kinds of VMs that find no machine are explained; each is a scan of the zone
+TICK = 1.0  # seconds of the stage's own time, between two looks of its duties
+QUIET = 10 * LONGEST_PAUSE  # seconds of it without a change, after which those that are still tried never find room
 
 
 class State(Measures, frozen=True, kw_only=True):
@@ -46,10 +56,13 @@ class Stage:
 
     def __init__(self, ledger: Ledger, policy: Policy | PolicySplit, seed: int = 0) -> None:
         self.store = MemoryStore(ledger.catalogue, ledger.copy())
-        self._agent = open_agent(self.store, policy, "what-if", seed=seed)
+        self._now = 0.0  # stands still while the agent thinks: no answer depends on how fast this computer is
+        self._agent = open_agent(self.store, policy, "what-if", seed=seed, clock=lambda: self._now)
         self._types = type_mix(self.allocator.zone, (vm.spec for vm in ledger.vms.values()))
         self._reasons: dict[bytes, str] = {}  # by what was asked for
-        self.gave_way = 0  # VMs that had to, to a higher priority, since the beginning
+        self._requeue = Requeue(self._agent, lambda: self._now, self._note)
+        self._healer = Healer(self._agent, lambda: self._now, noted=self._note)
+        self.gave_way: set[str] = set()  # VMs that had to, to a higher priority, since the beginning
 
     @property
     def allocator(self) -> Allocator:
@@ -57,14 +70,41 @@ class Stage:
         return self._agent.allocator
 
     def do(self, *operations: Operation) -> list[Answer]:
-        """Do these, one after another."""
-        tickets = [self._agent.submit(each, by="what-if") for each in operations]
-        answers = self._agent.run(*tickets, seconds=PATIENCE)
+        """Do these, one after another; what makes no sense is refused."""
+        answers = self._ask(*operations)
         for answer in answers:
             if answer.status == "invalid":
                 raise InvalidInput(answer.where or "what-if", answer.detail)
-            self.gave_way += len(answer.evicted)
         return answers
+
+    def _ask(self, *operations: Operation) -> list[Answer]:
+        tickets = [self._agent.submit(each, by="what-if") for each in operations]
+        answers = self._agent.run(*tickets, seconds=PATIENCE)
+        for ticket in tickets:
+            self._note(ticket)
+        return answers
+
+    def _note(self, ticket: Ticket) -> None:
+        if ticket.answer:
+            self.gave_way.update(each.vm for each in ticket.answer.evicted)
+
+    def rest(self) -> None:
+        """Let what a service does by itself come to its end, tick by tick as there; no time is spent waiting.
+
+        Whoever is tried again and again, as the policy does not know what it asks for, is not waited for for ever.
+        """
+        changed, revision = self._now, -1
+        while self._now - changed < QUIET:
+            self._requeue.step(TICK)
+            self._healer.step()
+            while not self._agent.idle:
+                self._agent.step(TICK)
+            self._agent.step()  # and hear of what was done last
+            if self._requeue.at_rest and self._healer.at_rest:
+                return
+            if self._agent.replica.revision != revision:
+                changed, revision = self._now, self._agent.replica.revision
+            self._now += TICK
 
     def state(self) -> State:
         """How full the zone is, and what more would fit."""
@@ -81,66 +121,81 @@ class Stage:
                 continue
         return found
 
-    def why_not(self, vm: VM, tenant: str) -> str:
-        """Why a VM finds no machine, in one line. Asked of so many kinds of VMs only; then it says nothing."""
-        known = self.store.tenant(tenant)
-        wish = Request(tenant, [msgspec.structs.replace(vm, name="")], known.constraints if known else None)
-        kind = msgspec.json.encode((wish.vms, wish.constraints))
-        if kind not in self._reasons and len(self._reasons) < EXPLAINED:
-            self._reasons[kind] = self.allocator.explain(wish, purpose=Purpose.HEALING).summary
-        return self._reasons.get(kind, "")
+    def runs(self, vm: str) -> bool:
+        """Whether a VM is on a machine that works."""
+        row = self.store.vm(vm)
+        machine = self.store.machine(row.machine) if row else None
+        return machine is not None and machine.state != MachineState.DOWN
+
+    def why_not(self, operation: Operation) -> str:
+        """Why an operation finds no machine now, in one line, as a service explains it."""
+        ticket, _ = self._agent.rehearse(operation, by="what-if")
+        if ticket.decision is None or ticket.decision.ok:
+            return ticket.answer.detail if ticket.answer else "it found none when it was tried"
+        found = finish(ticket.decision.explaining(remedied=False))
+        kept = _kept(self.allocator, ticket.decision.purpose) if found.failure == "threshold" else ""
+        return f"{kept}{found.summary}"
 
     # ------------------------------------------------------------------------------------------- moving house
 
-    def take_off(self, machines: Iterable[str]) -> dict[str, VMRow]:
-        """Release all VMs of some machines; returns them. What was held for moves is released and forgotten."""
-        wanted = set(machines)
-        gone = {name: vm for name, vm in self.store.load().vms.items() if vm.machine in wanted}
-        by_tenant: dict[str, list[str]] = {}
-        for name, vm in gone.items():
-            by_tenant.setdefault(vm.tenant, []).append(name)
+    def vms_on(self, machines: Iterable[str]) -> dict[str, VMRow]:
+        """The VMs that run on some machines."""
+        wanted, ledger = set(machines), self.store.load()
+        wanted = {name for name in wanted if ledger.machines[name].state != MachineState.DOWN}
+        return {n: vm for n, vm in ledger.vms.items() if vm.machine in wanted and not n.endswith(HOLD)}
+
+    def clear(self, machines: Sequence[str]) -> None:
+        """Bring the VMs of some machines elsewhere, as `roost machine drain` and `roost heal now` do."""
+        zone, states = self.allocator.zone, self.allocator.view.machines["state"]
+        rows = [zone.machine(name) for name in machines]
+        ready = [name for name, row in zip(machines, rows, strict=True) if states[row] == MachineState.READY]
+        self.do(*(SetMachine(name, state="draining") for name in ready))
+        self._heal(apart(self._heal(together(vms_on(self.allocator, rows)))))
+
+    def _heal(self, groups: Sequence[list[RunningVM]]) -> list[list[RunningVM]]:
+        """Place groups of VMs again; returns those that found no machines. Some may have had to give way meanwhile."""
+        answers = self._ask(*(HealVMs(group[0].tenant, tuple(vm.name for vm in group)) for group in groups))
+        return [group for group, answer in zip(groups, answers, strict=True) if answer.status == "declined"]
+
+    def release_all(self, machines: Iterable[str]) -> None:
+        """Take off what is left on some machines, and what is held there."""
+        wanted, by_tenant = set(machines), dict[str, list[str]]()
+        for name, vm in self.store.load().vms.items():
+            if vm.machine in wanted:
+                by_tenant.setdefault(vm.tenant, []).append(name)
         self.do(*(ReleaseVMs(tenant, tuple(names)) for tenant, names in by_tenant.items()))
-        return {name: vm for name, vm in gone.items() if not name.endswith(HOLD)}
 
-    def place_again(self, vms: dict[str, VMRow], tenants: dict[str, TenantRow]) -> list[Homeless]:
-        """Place VMs that ran before, the highest priority first, a tenant's together if they can; returns the rest."""
-        groups: dict[tuple[int, str], list[str]] = {}
-        bands = self.allocator.zone.bands
+    def homeless(self, vms: Mapping[str, VMRow]) -> tuple[Homeless, ...]:
+        """Those of some VMs that are still where they were, or nowhere, and why."""
+        found = []
         for name, vm in vms.items():
-            band = bands.index(vm.spec.priority) if vm.spec.priority else 0
-            groups.setdefault((band, vm.tenant), []).append(name)
-        homeless: list[Homeless] = []
-        for band in sorted({band for band, _ in groups}):
-            here = [names for (other, _), names in groups.items() if other == band]
-            homeless += self._place_groups(self._hardest_first(here, vms), vms, tenants)
-        return homeless
+            now = self.store.vm(name)
+            if now is None or now.machine == vm.machine:
+                why = self._why_homeless(name, vm) if now else "it had to give way to a higher priority"
+                found.append(Homeless(name, vm.tenant, vm.spec.type, vm.spec.priority, why))
+        return tuple(found)
 
-    def _hardest_first(self, groups: Sequence[list[str]], vms: dict[str, VMRow]) -> list[list[str]]:
-        shapes = [self.allocator.running_shape(vms[names[0]].spec, vms[names[0]].tenant) for names in groups]
-        return [groups[i] for i in placing_order(self.allocator.zone, shapes)] if shapes else []
+    def _why_homeless(self, name: str, vm: VMRow) -> str:
+        """Asked of so many kinds of VMs only; then it says nothing."""
+        constraints = self.allocator.tenants[vm.tenant].constraints
+        whose = "" if constraints == UNCONSTRAINED else vm.tenant
+        kind = msgspec.json.encode((msgspec.structs.replace(vm.spec, name=""), whose))
+        if kind not in self._reasons and len(self._reasons) < EXPLAINED:
+            self._reasons[kind] = self.why_not(HealVMs(vm.tenant, (name,)))
+        return self._reasons.get(kind, "")
 
-    def _place_groups(
-        self, groups: Sequence[list[str]], vms: dict[str, VMRow], tenants: dict[str, TenantRow]
-    ) -> list[Homeless]:
-        def wish(names: Sequence[str]) -> PlaceVMs:
-            tenant = vms[names[0]].tenant
-            named = [msgspec.structs.replace(vms[name].spec, name=name) for name in names]
-            return PlaceVMs(Request(tenant, named, tenants[tenant].constraints), healing=True)
 
-        answers = self.do(*(wish(names) for names in groups))
-        apart = [[name] for names, answer in zip(groups, answers, strict=True) if not answer.ok for name in names]
-        answers = self.do(*(wish(single) for single in apart))
-        homeless = []
-        for (name,), answer in zip(apart, answers, strict=True):
-            if not answer.ok:
-                vm = vms[name]
-                why = self.why_not(vm.spec, vm.tenant)
-                homeless.append(Homeless(name, vm.tenant, vm.spec.type, vm.spec.priority, why))
-        return homeless
+def _kept(allocator: Allocator, purpose: Purpose) -> str:
+    """Which machines are kept empty from what is asked for, and what for: the beginning of a sentence."""
+    closed = [each for each in standings(allocator, {}) if PURPOSES[purpose] in each.reached]
+    machines = sum(each.empty for each in closed)
+    where = closed[0].cluster if len(closed) == 1 else f"{len(closed):,} clusters"
+    later = " and ".join(WORDS[purpose + 1 :]) or "nobody"
+    return f"{machines:,} machines of {where} are kept empty for {later}; "
 
 
 def unspread(ledger: Ledger) -> set[str]:
-    """Tenants that are in fewer fault domains (racks) than they, or their sets, ask for and have VMs for."""
+    """Tenants that run in fewer fault domains (racks) than they, or their sets, ask for and have VMs for."""
     racks: dict[tuple[str, str], set[str]] = {}
     count: Counter[tuple[str, str]] = Counter()
     wished: dict[tuple[str, str], int] = {}
@@ -148,8 +203,8 @@ def unspread(ledger: Ledger) -> set[str]:
         wished[tenant, ""] = row.constraints.min_fault_domains
         wished |= {(tenant, name): wanted.fault_domains for name, wanted in row.constraints.sets.items()}
     for name, vm in ledger.vms.items():
-        part = vm.tenant, vm.spec.set
-        if wished[part] and not name.endswith(HOLD):
+        part, machine = (vm.tenant, vm.spec.set), ledger.machines[vm.machine]
+        if wished[part] and machine.state != MachineState.DOWN and not name.endswith(HOLD):
             count[part] += 1
-            racks.setdefault(part, set()).add(ledger.machines[vm.machine].spec.rack)
+            racks.setdefault(part, set()).add(machine.spec.rack)
     return {part[0] for part, there in racks.items() if len(there) < min(wished[part], count[part])}

@@ -14,7 +14,7 @@ from litestar.types import Scope
 
 from roost.agent.agent import Ticket
 from roost.agent.allocator import RunningVM
-from roost.agent.healing import Lost, lost_vms, new_key, together, vms_on
+from roost.agent.healing import Lost, apart, lost_vms, new_key, together, vms_on
 from roost.agent.operation import HealVMs, Status
 from roost.api.backwards import place_of
 from roost.api.gate import Asking
@@ -118,9 +118,9 @@ async def heal(data: JSONBody[HealingWish], scope: Scope) -> HealingResult:
     allocator = service.agent.allocator
     groups = together(_wanted(service, data))
     tries = await _try(asking, groups)
-    apart = [[vm] for group, ticket in tries if len(group) > 1 and _status(ticket) == "declined" for vm in group]
+    single = apart(group for group, ticket in tries if _status(ticket) == "declined")
     tries = [each for each in tries if len(each[0]) == 1 or _status(each[1]) != "declined"]
-    tries += await _try(asking, apart)
+    tries += await _try(asking, single)
     healed: list[HealedVM] = []
     waiting: list[UnhealedVM] = []
     gave_way, names = 0, allocator.zone.machine_names
