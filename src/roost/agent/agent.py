@@ -33,6 +33,7 @@ from roost.agent.moving import held_for, moving, refused
 from roost.agent.operation import (
     AddMachines,
     Answer,
+    CountFailures,
     Evicted,
     EvictVMs,
     HealVMs,
@@ -498,6 +499,8 @@ class Agent:
             return store.SetCondition(
                 machine=operation.machine, condition=_condition(operation), version=version, **common
             )
+        if isinstance(operation, CountFailures):
+            return store.SetCondition(machine=operation.machine, condition={}, **common)
         if isinstance(operation, SetEntry):
             if operation.kind == THRESHOLD and operation.value is not None:
                 check_entry(self.replica.allocator.zone, operation.name, operation.value)

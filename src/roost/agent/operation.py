@@ -103,6 +103,12 @@ class SetMachine(_Operation, frozen=True, tag="machine"):
     generation: int | None = None  # the machine must have this one
 
 
+class CountFailures(_Operation, frozen=True, tag="count_failures"):
+    """Count the failures of a machine again, as of now: they weigh less as time goes by."""
+
+    machine: str
+
+
 class SetCluster(_Operation, frozen=True, tag="cluster"):
     """Take a cluster out of use for new VMs, or back."""
 
@@ -141,6 +147,7 @@ Operation = (
     | HealVMs
     | MoveVM
     | SetMachine
+    | CountFailures
     | SetCluster
     | AddMachines
     | RemoveMachines
