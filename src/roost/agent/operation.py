@@ -66,11 +66,19 @@ class EvictVMs(_Operation, frozen=True, tag="evict"):
         return EXISTING
 
 
+class Later(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """Machines that are yet to be updated: those of some update domains, in one cluster or in all."""
+
+    update_domains: tuple[int, ...]
+    cluster: str = ""
+
+
 class HealVMs(_Operation, frozen=True, tag="heal"):
     """Place VMs of a tenant again whose machines are not ready; all of them, or none."""
 
     tenant: str
     vms: tuple[str, ...]
+    aside: Later | None = None  # none goes to these, and nobody has to give way: it is tried first, then without it
 
     @property
     def premise(self) -> Premise:
