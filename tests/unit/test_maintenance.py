@@ -265,9 +265,9 @@ def test_machines_that_are_yet_to_be_updated_and_do_not_drain_are_to_have_vms_la
     first, *others = [(wish.update_domains, wish.cluster) for wish in desk.later if wish]
     assert first == ((0, 3, 4), "c"), "while one is tried out, the others of its domain are in use"
     assert set(others) == {((3, 4), "c")}
-    desk = Desk()
-    walk(desk)
-    assert [wish.update_domains if wish else None for wish in desk.later] == [(0,), None], "nothing comes later"
+    alone = Desk()
+    walk(alone)
+    assert [wish.update_domains if wish else None for wish in alone.later] == [(0,), None], "nothing comes later"
 
 
 def test_a_machine_that_cannot_be_emptied_is_not_updated_and_told() -> None:
