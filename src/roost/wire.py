@@ -29,6 +29,7 @@ NewName = Annotated[str, Meta(pattern=NAME, max_length=LONGEST)]
 FullName = Annotated[str, Meta(min_length=1, max_length=200)]
 Word = Annotated[str, Meta(max_length=200)]
 Names = Annotated[tuple[FullName, ...], Meta(max_length=100_000)]
+UpdateDomain = Annotated[int, Meta(ge=0, le=1_000)]
 Amount = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Generation = Annotated[int, Meta(ge=0, le=2**62, description="Another one after every change.")]
 MachineState = Literal["ready", "draining", "down", "quarantined"]
@@ -231,7 +232,7 @@ class NewMachine(Asked, frozen=True):
     cluster: NewName
     rack: NewName
     generation: FullName
-    update_domain: Annotated[int, Meta(ge=0, le=1_000)] = 0
+    update_domain: UpdateDomain = 0
     features: Annotated[tuple[NewName, ...], Meta(max_length=31)] = ()
     state: MachineState = "ready"
     capacity: Mapping[Word, Amount] = msgspec.field(default_factory=dict)
@@ -869,12 +870,20 @@ class HealingSummary(Wire, frozen=True):
     machines_doubted: int = 0  # they fell silent, but so many at once that nothing is done about them
 
 
+class YetToUpdate(Asked, frozen=True):
+    """Machines that a walk has yet to update: those of these update domains, in one cluster or in all."""
+
+    update_domains: Annotated[tuple[UpdateDomain, ...], Meta(min_length=1, max_length=1_001)]
+    cluster: Word = ""
+
+
 class HealingWish(Asked, frozen=True):
     """VMs that are to be placed again, by machine, rack or name; none: all of those on machines that are down."""
 
     machines: Names = ()
     racks: Names = ()
     vms: Names = ()
+    later: YetToUpdate | None = None  # machines that get some of these VMs only where no other has room
 
 
 class HealingResult(Wire, frozen=True):

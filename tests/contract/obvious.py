@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from roost.model.change import Placed
+from roost.model.failures import KIND as FAILURES
 from roost.model.inventory import MachineSpec
 from roost.model.request import HOLD, VM, Constraints, hold_of
 from roost.store.contract import (
@@ -334,10 +336,7 @@ class Zone:
             case Move():
                 self._move(proposal, outcome)
             case SetCondition():
-                before = dict(self.conditions[proposal.machine])
-                self.conditions[proposal.machine].update(proposal.condition)
-                assert outcome.changed == (self.conditions[proposal.machine] != before)
-                self.versions[proposal.machine] += outcome.changed
+                self._set_condition(proposal, outcome)
             case SetQuarantine():
                 assert outcome.changed == ((proposal.cluster in self.closed) != proposal.quarantined)
                 (self.closed.add if proposal.quarantined else self.closed.discard)(proposal.cluster)
@@ -348,10 +347,26 @@ class Zone:
             case RemoveMachines():
                 for name in proposal.machines:
                     del self.machines[name], self.versions[name], self.conditions[name]
+                    self.registry[FAILURES, name] = None
                 self.closed &= self._clusters().keys()
             case Register():
                 assert outcome.changed == (self.registry.get((proposal.kind, proposal.name)) != proposal.value)
                 self.registry[proposal.kind, proposal.name] = proposal.value
+
+    def _set_condition(self, proposal: SetCondition, outcome: Committed) -> None:
+        """One that was ready and is down has failed once more; no time passes here. What is said of failures stands."""
+        machine, place = proposal.machine, (FAILURES, proposal.machine)
+        before, counted = dict(self.conditions[machine]), self.registry.get(place)
+        self.conditions[machine].update(proposal.condition)
+        if "failures" in proposal.condition:
+            self.registry[place] = None
+        elif before["state"] == 0 and self.conditions[machine]["state"] == 2:
+            self.conditions[machine]["failures"] += 1
+            weight = 1 + (json.loads(counted)["weight"] if counted else 0.0)
+            self.registry[place] = f'{{"weight":{weight},"at":0.0}}'
+        changed = self.conditions[machine] != before
+        assert outcome.changed == (changed or self.registry.get(place) != counted)
+        self.versions[machine] += changed
 
     def _place(self, proposal: Place, outcome: Committed) -> None:
         """Victims go, tenant by tenant, and wait if they want to; then the rest comes."""

@@ -368,7 +368,7 @@ class ToTell:
             known = agent.ledger.machines.get(name)
             version = known.version if known and self.guarded else None
             return condition(key, name, version, health=10 * self.value, failures=self.value)
-        return condition(key, name, state=self.value % 2)
+        return condition(key, name, state=self.value % 3)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from roost.client.lease import Lease
 from roost.client.maintenance import Walk
 from roost.model.availability import AvailabilitySet
 from roost.model.request import Constraints
-from roost.wire import WalkHold
+from roost.wire import WalkHold, YetToUpdate
 from tests.e2e.serving import PATIENCE, ROOST, Serving, serving
 from tests.e2e.talking import eventually
 
@@ -282,6 +282,44 @@ def test_whoever_takes_over_from_a_walk_that_was_killed_goes_on_where_it_was(lab
                     client.hold_walk(again)  # whoever was taken for dead learns of it
             with pytest.raises(ServiceProblem, match="does not have the zone"):
                 client.end_walk("killed")
+
+
+def test_no_vm_is_moved_twice_while_updated_machines_have_room_and_updated_ones_are_current(lab: Serving) -> None:
+    with Client(lab.url) as client:
+        others = [m.machine for m in client.machines(cluster="c1") if m.machine != "c1-r00-m00"]
+        for machine in others:
+            client.change_machine(machine, MachineChange(state="draining", versions_behind=2))
+        client.change_machine("c2-r00-m00", MachineChange(versions_behind=2))
+        client.create_tenant("web", [VMWish(type="quarter", count=4)])  # in the first domain, so that all are to come
+        for machine in others:
+            client.change_machine(machine, MachineChange(state="ready"))
+        done = maintenance(lab, "run", "--cluster", "c1", "--run", "true {machine}")
+        assert [each["moved"] for each in done] == [4, 0, 0, 0], "to the machine that was updated before"
+        behind = {m.machine for m in client.machines() if client.get_machine(m.machine).versions_behind}
+        assert behind == {"c2-r00-m00"}
+        client.delete_tenant("web")
+
+
+def test_vms_go_to_machines_that_are_yet_to_be_updated_where_no_other_has_room(lab: Serving) -> None:
+    with Client(lab.url) as client:
+        client.create_tenant("web", [VMWish(type="quarter", count=1, cluster="c1")])
+        (vm,) = client.vms()
+        client.change_machine(vm.machine, MachineChange(state="draining"))
+        everything = YetToUpdate(update_domains=tuple(range(4)))
+        (moved,) = client.heal(HealingWish(vms=(vm.vm,), later=everything)).healed
+        where = client.get_machine(moved.machine)
+        client.change_machine(vm.machine, MachineChange(state="ready"))
+        client.change_machine(moved.machine, MachineChange(state="draining"))
+        others = tuple(domain for domain in range(4) if domain != where.update_domain)
+        (again,) = client.heal(HealingWish(vms=(vm.vm,), later=YetToUpdate(update_domains=others, cluster="c1"))).healed
+        assert client.get_machine(again.machine).update_domain == where.update_domain
+        refused = next(m.machine for m in client.machines(cluster="c1") if m.update_domain in others)
+        assert "yet to be updated" in client.why_not_decision(again.key, refused).reason
+        with pytest.raises(ServiceProblem, match="no cluster is called 'c9'") as wrong:
+            client.heal(HealingWish(vms=(vm.vm,), later=YetToUpdate(update_domains=others, cluster="c9")))
+        assert wrong.value.problem.field == "later.cluster"
+        client.change_machine(moved.machine, MachineChange(state="ready"))
+        client.delete_tenant("web")
 
 
 def test_a_wrong_command_costs_one_machine_and_the_others_are_as_they_were(lab: Serving) -> None:

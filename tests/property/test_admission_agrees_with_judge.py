@@ -7,38 +7,9 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.agent.allocator import Allocator
 from roost.engine.admission import refusal
-from roost.model.request import VM, Constraints, Request
-from roost.model.thresholds import Thresholds
-from roost.model.zone import Zone
-from roost.rules.policy import Policy
+from tests.property.crowded import ZONE, crowded
 from tests.property.effort import examples
-
-ZONE = Zone.synthetic(100, seed=1)
-TYPES = ("D1", "D4", "D14", "A4", "G3")
-LIMITS = (
-    Constraints(),
-    Constraints(max_per_machine=1, min_fault_domains=2),
-    Constraints(max_per_rack=2, fault_domain_skew=1),
-    Constraints(colocate="cluster", update_domain_skew=1),
-    Constraints(colocate="datacenter", max_fault_domains=2),
-    Constraints(colocate="rack", min_update_domains=2),
-)
-
-
-def crowded(draw: random.Random) -> Allocator:
-    """A zone where tenants of every kind run, and not every machine and cluster is well."""
-    allocator = Allocator(ZONE, Policy.default(), draw.randrange(100))
-    for i in range(30):
-        vm = VM(draw.choice(TYPES), priority=draw.choice(["", "spot"]), isolated=draw.random() < 0.2)
-        allocator.allocate(Request(f"tenant {i}", (vm,) * draw.randint(1, 4), LIMITS[i % len(LIMITS)]))
-    for name in draw.sample(ZONE.machine_names, 10):
-        allocator.set_machine_state(name, draw.choice(["down", "draining", "quarantined"]))
-        allocator.set_machine_health(draw.choice(ZONE.machine_names), draw.randrange(100))
-    allocator.quarantine_cluster(draw.choice(ZONE.cluster_names))
-    allocator.set_thresholds(draw.choice(ZONE.cluster_names), Thresholds(new=9, scale_out=5))
-    return allocator
 
 
 @settings(max_examples=examples(10))

@@ -29,6 +29,7 @@ from roost.wire import (
     TenantView,
     UnhealedVM,
     VMView,
+    YetToUpdate,
 )
 from tests.property.effort import examples
 
@@ -111,6 +112,8 @@ class Desk:
         self.domain = {"m0": 0, "m1": 0, "m2": 0, "m3": 1}
         self.homes = {"web/0": "m0", "web/1": "m1", "web/2": "m3"}
         self.generations = dict.fromkeys(self.states, 1)
+        self.behind = dict.fromkeys(self.states, 2)
+        self.later = list[YetToUpdate | None]()  # by healing: the machines that were to have VMs last
         self.wish = Constraints(min_update_domains=3)
         self.stuck: set[str] = set()
         self.refused: set[str] = set()  # "m0 ready": what cannot be done to machines
@@ -129,7 +132,10 @@ class Desk:
     def get_machine(self, name: str) -> MachineView:
         if name not in self.states:
             raise refusal("not_found")
-        return MachineView(**self._described(name), features=(), failures=0, versions_behind=0, running=self.vms(name))
+        behind = self.behind.get(name, 0)
+        return MachineView(
+            **self._described(name), features=(), failures=0, versions_behind=behind, running=self.vms(name)
+        )
 
     def vms(self, machine: str) -> list[VMView]:
         return [
@@ -148,12 +154,14 @@ class Desk:
         return TenantView(tenant=name, generation=1, constraints=self.wish, vms=vms)
 
     def change_machine(self, machine: str, change: MachineChange, if_match: int | None = None) -> None:
-        assert change.state
         if if_match not in (None, self.generations[machine]):
             raise refusal("outdated")
         if f"{machine} {change.state}" in self.refused:
             raise refusal("internal")
-        self.become(machine, change.state)
+        if change.versions_behind is not None:
+            self.behind[machine] = change.versions_behind
+        if change.state:
+            self.become(machine, change.state)
 
     def become(self, machine: str, state: str) -> None:
         """Whoever says so."""
@@ -166,6 +174,7 @@ class Desk:
         return ""
 
     def heal(self, wish: HealingWish) -> HealingResult:
+        self.later.append(wish.later)
         if any(vm not in self.homes for vm in wish.vms):
             raise refusal("not_found")
         healed, waiting = [], []
@@ -185,7 +194,7 @@ class Large(Desk):
 
     def __init__(self) -> None:
         super().__init__()
-        self.states["a0"], self.domain["a0"], self.generations["a0"] = "ready", 0, 1
+        self.states["a0"], self.domain["a0"], self.generations["a0"], self.behind["a0"] = "ready", 0, 1, 2
 
 
 class Had:
@@ -221,6 +230,44 @@ def test_a_domain_is_drained_emptied_wave_by_wave_updated_and_in_use_again() -> 
     assert (done.machines, done.updated, done.moved, done.waves, done.whole) == (2, 2, 2, 2, True)
     assert done.left_alone == ("m2",)
     assert pauses == [9.0], "between the two waves"
+
+
+def test_a_machine_that_was_updated_is_current_and_others_are_as_they_were() -> None:
+    desk = Large()
+    desk.stuck = {"web/1"}
+    walk(desk, update=lambda machine: "disk is full" if machine == "m0" else "")
+    assert desk.behind == {"a0": 0, "m0": 2, "m1": 2, "m2": 2, "m3": 2}
+
+
+def test_a_walk_that_updates_nothing_makes_no_machine_current() -> None:
+    desk = Desk()
+    assert walk(desk).updated == 2
+    assert set(desk.behind.values()) == {2}
+
+
+def test_a_machine_of_which_others_say_otherwise_is_current_once_it_was_updated() -> None:
+    desk = Desk()
+
+    def update(machine: str) -> str:
+        desk.become(machine, "down")
+        return ""
+
+    walk(desk, update=update)
+    assert desk.states["m0"] == "down"
+    assert desk.behind["m0"] == 0
+
+
+def test_machines_that_are_yet_to_be_updated_and_do_not_drain_are_to_have_vms_last() -> None:
+    desk = Large()
+    desk.homes["web/0"] = "a0"
+    desk.homes["web/9"] = "m0"
+    Walk(cast(Client, desk), cast(Lease, Had()), at_once=1, max_failures=3, cluster="c").run(0, later=(4, 3))
+    first, *others = [(wish.update_domains, wish.cluster) for wish in desk.later if wish]
+    assert first == ((0, 3, 4), "c"), "while one is tried out, the others of its domain are in use"
+    assert set(others) == {((3, 4), "c")}
+    alone = Desk()
+    walk(alone)
+    assert [wish.update_domains if wish else None for wish in alone.later] == [(0,), None], "nothing comes later"
 
 
 def test_a_machine_that_cannot_be_emptied_is_not_updated_and_told() -> None:

@@ -98,6 +98,17 @@ def test_a_machine_that_was_replaced_by_other_hardware_is_not_judged_by_what_it_
 
 
 @pytest.mark.parametrize(
+    "change", [{"cluster": "c9"}, {"rack": "r9"}, {"datacenter": "d9"}, {"update_domain": 9}, {"features": ("odd",)}]
+)
+def test_a_machine_that_stands_elsewhere_by_now_or_has_other_features_is_not_judged_by_what_it_was(
+    change: dict[str, Any],
+) -> None:
+    moved = ACCOUNTS.new_row(msgspec.structs.replace(SPECS[0], **change))
+    assert recheck().bench([moved]).place(OLD, SMALL, "t") == "not known here yet"
+    assert recheck().standing().bench([moved]).place(OLD, SMALL, "t") == "not known here yet"
+
+
+@pytest.mark.parametrize(
     ("vm", "sentence"),
     [
         (VM("huge"), "vm.type: no VM type is called 'huge'"),
@@ -218,10 +229,9 @@ def test_the_first_validator_of_the_policy_that_says_no_is_the_one_that_is_named
     assert tested.place(OLD, SMALL, "b") == "insufficient cores"
 
 
-def test_what_no_other_agent_can_change_is_not_asked_again() -> None:
-    """Health and features are for the agent to weigh; a machine in poor health still keeps every promise."""
-    assert bench(health=0).place(OLD, SMALL, "t") is None
-    assert bench().place(OLD, VM("small", requires=("fast",)), "t") is None
+def test_health_and_features_are_asked_for_again() -> None:
+    assert bench(health=0).place(OLD, SMALL, "t") == "machine unhealthy"
+    assert bench().place(OLD, VM("small", requires=ZONE.features), "t") == "missing hardware feature"
 
 
 # ------------------------------------------------------------------------------------------------------ what it leaves

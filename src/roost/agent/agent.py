@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypedDict
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from roost.agent.allocator import Allocator, RunningVM, Tenant
 from roost.agent.avoidance import Avoidance, AvoidanceMemory
@@ -27,12 +29,13 @@ from roost.agent.courier import Courier, Delivery, Group
 from roost.agent.decision import Decision
 from roost.agent.evicting import MustWait, going_with
 from roost.agent.gang import Search
-from roost.agent.healing import to_heal
+from roost.agent.healing import set_aside, to_heal
 from roost.agent.lines import Lines
 from roost.agent.moving import held_for, moving, refused
 from roost.agent.operation import (
     AddMachines,
     Answer,
+    CountFailures,
     Evicted,
     EvictVMs,
     HealVMs,
@@ -53,6 +56,7 @@ from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.engine.steps import Steps
+from roost.engine.tenant import NOWHERE
 from roost.model.availability import Short
 from roost.model.change import Eviction, Placed
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
@@ -518,6 +522,8 @@ class Agent:
             return store.SetCondition(
                 machine=operation.machine, condition=_condition(operation), version=version, **common
             )
+        if isinstance(operation, CountFailures):
+            return store.SetCondition(machine=operation.machine, condition={}, **common)
         if isinstance(operation, SetEntry):
             if operation.kind == THRESHOLD and operation.value is not None:
                 check_entry(self.replica.allocator.zone, operation.name, operation.value)
@@ -553,7 +559,8 @@ class Agent:
         stamp = allocator.tenants[operation.tenant].stamp
         top = self.avoidance.draw()
         request, leaving = Request(operation.tenant, wishes), (*lost, *held)
-        return self._propose(ticket, request, round_, position, stamp, top, Purpose.HEALING, leaving)
+        aside = set_aside(allocator.zone, operation.aside)
+        return self._propose(ticket, request, round_, position, stamp, top, Purpose.HEALING, leaving, aside)
 
     def _propose(
         self,
@@ -565,17 +572,20 @@ class Agent:
         top: int,
         purpose: Purpose | None,
         leaving: Sequence[RunningVM] = (),
+        aside: NDArray[np.int64] = NOWHERE,
     ) -> Proposal:
         """Decide where VMs are to run; the proposal, or that it is declined."""
         replica, at = self.replica, self._now()
         ticket.search = ticket.search or self._search(request)
-        decision = ticket.decision = replica.place(request, round_, position, top, at, purpose, leaving, ticket.search)
+        decision = ticket.decision = replica.place(
+            request, round_, position, top, at, purpose, leaving, ticket.search, aside
+        )
         ticket.decided = self._clock()
         if not decision.ok and ticket.unfinished and not ticket.dry:
             raise _Unfinished
         if (
-            self.shadow is not None and decision.trial.top == 1 and not ticket.dry
-        ):  # what avoids conflicts is no policy's choice
+            self.shadow is not None and decision.trial.top == 1 and not len(aside) and not ticket.dry
+        ):  # what avoids conflicts, or machines, is no policy's choice
             self.shadow.look(decision)
         arm = replica.allocator.arm_of(request.tenant)
         trial, names = decision.trial, replica.allocator.zone.machine_names

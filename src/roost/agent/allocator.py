@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from roost.agent.decision import Decision
 from roost.agent.evicting import MustWait, Prices, choose_victims, never
@@ -26,6 +27,7 @@ from roost.engine.selection import CacheLimits, Engine
 from roost.engine.shape import Shape, Shapes
 from roost.engine.statistics import RuleFilter, rule_filters
 from roost.engine.steps import Steps, finish
+from roost.engine.tenant import NOWHERE
 from roost.engine.view import View
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request, Terms, hold_of
@@ -191,12 +193,14 @@ class Allocator:
         leaving: Sequence[RunningVM] = (),
         purpose: Purpose | None = None,
         search: Search | None = None,
+        aside: NDArray[np.int64] = NOWHERE,
     ) -> Decision:
         """The same, but those that give way stay in the books: they are only taken off their machines' rows.
 
         What is `fixed` cannot give way; raises MustWait, and changes nothing, if it would have to. `leaving`: the VMs
         of the request as they run now, and what is held for them; they are off the rows if all find other machines.
         `search`: for how long to look for a place where VMs that must stay together have room, and where they had not.
+        `aside`: machines that are to have none of them; nor has anybody to give way then.
         """
         tenant = self._tenant_of(request)
         names, numbers = self._name_vms(request, tenant, leaving)
@@ -209,7 +213,10 @@ class Allocator:
             self.view.remove(each.machine, each.shape)
         beside = seating(tenant.constraints, request.vms, tenant.vms.values(), leaving)
         with arm.engine.pricing(arm.prices.at(at, fixed)):
-            trial, overfilled = self._try(shapes, arm, beside, self.view.revision, top, search)
+            if len(aside):
+                trial, overfilled = self._try_elsewhere(shapes, arm, beside, top, search, aside), False
+            else:
+                trial, overfilled = self._try(shapes, arm, beside, self.view.revision, top, search)
         if trial.failed_vm is not None:
             if leaving:
                 self.view.rewind(before)
@@ -259,6 +266,28 @@ class Allocator:
         for i, machine in zip(trial.order, trial.machines, strict=True):
             view.place(machine, shapes[i])
         return trial, True
+
+    def _try_elsewhere(
+        self,
+        shapes: tuple[Shape, ...],
+        arm: Arm,
+        beside: Seating,
+        top: int,
+        search: Search | None,
+        aside: NDArray[np.int64],
+    ) -> Trial:
+        """Put VMs on machines that are not set aside, where they make nobody give way."""
+        before, desk = self.view.revision, arm.engine.desk
+        desk.set_aside(aside)
+        try:
+            # Whoever is free goes to the desk, too.
+            trial, overfilled = self._try(shapes, arm, Seating(beside.parts, beside.sets), before, top, search)
+        finally:
+            desk.set_aside(NOWHERE)
+        if overfilled:
+            self.view.rewind(before)
+            trial = msgspec.structs.replace(trial, machines=())
+        return msgspec.structs.replace(trial, aside=aside)
 
     def _make_way(
         self, trial: Trial, before: int, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
@@ -603,6 +632,7 @@ class Allocator:
             homes=seat.homes,
             remaining=seat.remaining,
             refused=trial.refused,
+            aside=trial.aside,
             earlier=tuple((m, trial.shapes[i]) for i, m in zip(trial.order[:at], trial.machines, strict=False)),
             chosen=trial.machines[at] if at < len(trial.machines) else None,
         )

@@ -15,6 +15,7 @@ from roost.engine.capacity import roomy
 from roost.engine.selection import Assignment, Engine
 from roost.engine.shape import Shape
 from roost.engine.steps import Steps, finish
+from roost.engine.tenant import NOWHERE
 from roost.model.availability import Short
 from roost.model.request import Constraints, Terms
 from roost.model.thresholds import Purpose
@@ -44,6 +45,7 @@ class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
     hits: int = 0  # evaluations that were there already
     updated: int = 0  # machines looked at to bring caches up to date
     top: int = 1  # see `Engine.assign`
+    aside: NDArray[np.int64] = NOWHERE  # machines that were not to have any
 
     @property
     def failed_vm(self) -> int | None:

@@ -22,13 +22,16 @@ from uuid import uuid4
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from roost.agent.allocator import Allocator, RunningVM
-from roost.agent.operation import Answer, HealVMs, SetMachine
+from roost.agent.operation import Answer, HealVMs, Later, SetMachine
 from roost.agent.turns import Result, Turns
+from roost.engine.tenant import NOWHERE
 from roost.model.errors import InvalidInput, Outdated, UnknownName
 from roost.model.request import HOLD, UNCONSTRAINED, hold_of
 from roost.model.rows import MachineState
+from roost.model.zone import Zone
 from roost.store.contract import Decline
 
 if TYPE_CHECKING:
@@ -59,6 +62,16 @@ def to_heal(allocator: Allocator, operation: HealVMs) -> tuple[list[RunningVM], 
     if not lost:
         raise Outdated("vms", f"the machines of {', '.join(operation.vms)} are ready", "nothing is to be done")
     return lost, [hold for vm in lost if (hold := tenant.vms.get(hold_of(vm.name)))]
+
+
+def set_aside(zone: Zone, later: Later | None) -> NDArray[np.int64]:
+    """The machines that are yet to be updated."""
+    if later is None:
+        return NOWHERE
+    found = np.isin(zone.machines["update_domain"], later.update_domains)
+    if later.cluster:
+        found &= zone.machines["cluster"] == zone.cluster(later.cluster)
+    return np.flatnonzero(found)
 
 
 def lost_vms(allocator: Allocator) -> list[RunningVM]:

@@ -66,11 +66,19 @@ class EvictVMs(_Operation, frozen=True, tag="evict"):
         return EXISTING
 
 
+class Later(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """Machines that are yet to be updated: those of some update domains, in one cluster or in all."""
+
+    update_domains: tuple[int, ...]
+    cluster: str = ""
+
+
 class HealVMs(_Operation, frozen=True, tag="heal"):
     """Place VMs of a tenant again whose machines are not ready; all of them, or none."""
 
     tenant: str
     vms: tuple[str, ...]
+    aside: Later | None = None  # none goes to these, and nobody has to give way: it is tried first, then without it
 
     @property
     def premise(self) -> Premise:
@@ -101,6 +109,12 @@ class SetMachine(_Operation, frozen=True, tag="machine"):
     failures: int | None = None
     versions_behind: int | None = None
     generation: int | None = None  # the machine must have this one
+
+
+class CountFailures(_Operation, frozen=True, tag="count_failures"):
+    """Count the failures of a machine again, as of now: they weigh less as time goes by."""
+
+    machine: str
 
 
 class SetCluster(_Operation, frozen=True, tag="cluster"):
@@ -141,6 +155,7 @@ Operation = (
     | HealVMs
     | MoveVM
     | SetMachine
+    | CountFailures
     | SetCluster
     | AddMachines
     | RemoveMachines

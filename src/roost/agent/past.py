@@ -9,7 +9,7 @@ import msgspec
 from roost.agent.allocator import Allocator, RunningVM
 from roost.agent.decision import Decision
 from roost.agent.gang import Trial, closed_units
-from roost.agent.healing import to_heal
+from roost.agent.healing import set_aside, to_heal
 from roost.agent.operation import HealVMs, Operation, PlaceVMs
 from roost.agent.replica import Replica
 from roost.agent.seating import seating
@@ -58,6 +58,7 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
         rungs=record.rungs,
         hits=record.hits,
         updated=record.updated,
+        aside=set_aside(allocator.zone, operation.aside if isinstance(operation, HealVMs) else None),
     )
     victims = tuple(allocator.vms[victim.vm.vm] for victim in record.victims)
     return allocator.recall(request, trial, _placements(decided), victims)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from roost.agent import foresight as foresight_
 from roost.agent.allocator import Allocator, RunningVM, Tenant
@@ -24,6 +25,7 @@ from roost.agent.waiting import WaitingBook
 from roost.engine.recheck import rows_of
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
+from roost.engine.tenant import NOWHERE
 from roost.engine.view import View
 from roost.model.change import Entry, Placed, Registered
 from roost.model.errors import InvariantBroken
@@ -126,11 +128,12 @@ class Replica:
         purpose: Purpose | None = None,
         leaving: Sequence[RunningVM] = (),
         search: Search | None = None,
+        aside: NDArray[np.int64] = NOWHERE,
     ) -> Decision:
         """Place a request here and now, ahead of the feed; MustWait is raised if what would have to go is unclear."""
         books, known = self.allocator.vms, self.allocator.tenants.get(request.tenant)
         created = known.created if known else 0
-        decision = self.allocator.decide(request, top, at, self.unclear, leaving, purpose, search)
+        decision = self.allocator.decide(request, top, at, self.unclear, leaving, purpose, search, aside)
         if decision.ok:
             vms = tuple([books[placement.vm] for placement in decision.placements])
             ahead = Ahead(request.tenant, decision.constraints, vms, decision.victims, tuple(leaving), created)

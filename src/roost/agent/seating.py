@@ -44,7 +44,7 @@ class Seating(msgspec.Struct, frozen=True, gc=False):
         return Seating(parts, self.sets)
 
 
-FREE = Seating({"": Part(Terms(UNCONSTRAINED))})
+FREE = Seating({"": Part(Terms(UNCONSTRAINED))})  # itself, not its like: nothing need be known of where VMs are
 
 
 def seating(

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from roost.agent.agent import Agent
+from roost.agent.fading import Fading
 from roost.agent.healing import Healer
 from roost.agent.operation import AddMachines, Answer, Operation, PlaceVMs, SetEntry
 from roost.agent.requeue import Requeue
@@ -83,7 +84,8 @@ def serve(agent: Agent, lines: Iterable[bytes], write: Callable[[bytes], None]) 
     def answer(given: Answer) -> None:
         write(_encode(given) + b"\n")
 
-    requeue, healer, ended = Requeue(agent, time.monotonic), Healer(agent, time.monotonic, HEAL_SECONDS), False
+    requeue, healer = Requeue(agent, time.monotonic), Healer(agent, time.monotonic, HEAL_SECONDS)
+    fading, ended = Fading(agent, time.monotonic, time.time), False
     while not (ended and agent.idle):
         try:
             line = inbox.get(timeout=IDLE_SECONDS) if agent.idle and not ended else inbox.get_nowait()
@@ -97,6 +99,7 @@ def serve(agent: Agent, lines: Iterable[bytes], write: Callable[[bytes], None]) 
             if not ended:
                 requeue.step(REQUEUE_SECONDS)
                 healer.step()
+                fading.step()
             agent.step(0.0 if agent.idle else BUSY_SECONDS)
 
 

@@ -20,6 +20,7 @@ from roost.api.problems import Refused
 from roost.api.tokens import ANYBODY, Principal
 from roost.model.change import Entry, Eviction, Placed
 from roost.model.errors import StoreUnavailable
+from roost.model.failures import KIND as FAILURES
 from roost.model.rows import MachineState
 from roost.store.contract import Feed
 from roost.wire import Changes, ChangeView, EvictionReason, Placement
@@ -166,7 +167,9 @@ def view_of(revision: int, entry: Entry, principal: Principal) -> ChangeView | N
         added=[spec.name for spec in entry.added],
         removed=[spec.name for spec in entry.removed],
         registered=[
-            f"{'removed' if each.after is None else 'set'} {each.kind} {each.name}" for each in entry.registered
+            f"{'removed' if each.after is None else 'set'} {each.kind} {each.name}"
+            for each in entry.registered
+            if each.kind != FAILURES  # what is counted is told of the machine
         ],
         eviction=_reason(entry.eviction, hushed) if entry.eviction else None,
     )

@@ -28,6 +28,7 @@ from roost.agent.agent import Agent, AgentSettings, Loaded, Ticket, size_of
 from roost.agent.allocator import Allocator
 from roost.agent.contrast import Shadow
 from roost.agent.decision import Decision
+from roost.agent.fading import Fading
 from roost.agent.healing import Healer, Lost
 from roost.agent.heartbeats import NOTE, Heard, Heartbeats
 from roost.agent.operation import HealVMs, Operation, PlaceVMs, SetEntry
@@ -130,6 +131,7 @@ class Service:
         self._read: tuple[object, tuple[int, ...]] = (None, ())  # the registry that was read last, and its mark
         self.requeue: Requeue | None = None  # places again what had to give way
         self.healer: Healer | None = None  # places again what is on machines that are down
+        self.fading: Fading | None = None  # has failures counted again as they fade
         self.heartbeats: Heartbeats | None = None  # who was heard of, if this process counts
         self.walks = WalkWatch(self._loop.time)
         self.shadow: Shadow | None = None  # what decides beside the policy in force
@@ -178,6 +180,7 @@ class Service:
         delay = HEALER_SECONDS * self.place
         self.healer = Healer(self.agent, self._loop.time, healing.retry_seconds, healing.flaps, delay, self._note)
         self._tasks.append(asyncio.create_task(self._recall_outages(self.healer, self.agent.replica.revision)))
+        self.fading = Fading(self.agent, self._loop.time, time.time)
         if healing.heartbeat_seconds:
             exchange = self._exchange if self.settings.store.url.startswith(POSTGRES) else None
             self.heartbeats = Heartbeats(self.agent, self._loop.time, healing.heartbeat_seconds, exchange)
@@ -523,6 +526,8 @@ class Service:
                 self.heartbeats.step()
             if self.healer:
                 self.healer.step()
+            if self.fading:
+                self.fading.step()
         if not self._pumping:
             self._pump()
         self._give_up_waiting()

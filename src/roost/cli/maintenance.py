@@ -133,7 +133,7 @@ def run(
     from roost.whatif.commands import command as command_of
 
     start = command_of(command, ("machine",), "update-host {machine}") if command else None
-    update = (lambda machine: start({"machine": machine})) if start else lambda _: ""
+    update = (lambda machine: start({"machine": machine})) if start else None
     done: list[DomainDone] = []
     with service.open() as client, progress("maintaining") as show:
         known = domains_of(machines_of(client, cluster))
@@ -150,8 +150,8 @@ def run(
                 client, lease, update=update, cluster=cluster, at_once=at_once, pause=pause,
                 max_failures=max_failures, evict=evict, tell=tell, warn=advise,
             )  # fmt: skip
-            for each in chosen:
-                done.append(walk.run(each))
+            for place, each in enumerate(chosen, 1):
+                done.append(walk.run(each, later=chosen[place:]))
                 if walk.stopped or (stop and not done[-1].whole):
                     break
     _show(done, len(chosen), output)

@@ -14,7 +14,7 @@ otherwise, is left as it is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +28,7 @@ from roost.client.lease import Lease
 from roost.client.waves import Group, Key, group_of, groups_of, portion
 from roost.model.errors import RoostError
 from roost.model.request import HOLD
-from roost.wire import HealingResult, HealingWish, MachineChange, MachineLine, VMView
+from roost.wire import HealingResult, HealingWish, MachineChange, MachineLine, VMView, YetToUpdate
 
 CHUNK = 1_000  # VMs that are asked to go in one request
 TRIES = 10  # to change a machine that others change at the same time
@@ -82,6 +82,7 @@ class _Turn:
     """An update domain while it is walked. Threads add to it."""
 
     number: int
+    later: frozenset[int]  # domains that have machines which are yet to be updated, and are not draining
     drained: list[str] = field(default_factory=list)
     out: set[str] = field(default_factory=set)  # machines that are to be used again
     moved: int = 0
@@ -139,7 +140,7 @@ class Walk:
         lease: Lease,
         *,
         max_failures: int,
-        update: Update = lambda _: "",
+        update: Update | None = None,
         cluster: str = "",
         at_once: int = 10,
         pause: float = 0.0,
@@ -148,7 +149,8 @@ class Walk:
         warn: Callable[[str], None] = lambda _: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`update`: up to so many machines `at_once`. `pause`: seconds between two waves, for VMs to start.
+        """`update`: up to so many machines `at_once`; None: they are only emptied. `pause`: seconds between two waves,
+        for VMs to start.
 
         `max_failures`: of updates, after which it stops. `evict`: VMs of this priority are evicted, not moved. `tell`
         hears how far it is in which domain, `warn` what is left behind if it breaks off.
@@ -162,15 +164,20 @@ class Walk:
         """Whether so many updates failed that no more are begun."""
         return self._failures >= self._max_failures
 
-    def run(self, domain: int) -> DomainDone:
-        """Empty, update and use again. Whatever happens, no machine that it emptied stays out of use unnoticed."""
-        turn = _Turn(domain)
+    def run(self, domain: int, later: Collection[int] = ()) -> DomainDone:
+        """Empty, update and use again. Whatever happens, no machine that it emptied stays out of use unnoticed.
+
+        `later`: the domains that are walked after this one, whose machines get VMs only where no other has room.
+        """
+        turn = _Turn(domain, frozenset(later))
         try:
             here = domains_of(machines_of(self._client, self._cluster)).get(domain, [])
+            turn.later |= {domain}
             rest = self._try_out(turn, sorted(here, key=lambda machine: (machine.vms, machine.machine)))
             if turn.failed or self.stopped:
                 turn.untouched += [machine.machine for machine in rest if machine.state == "ready"]
             else:
+                turn.later -= {domain}  # all others of it drain together
                 self._go_through(turn, rest)
         except BaseException:
             self._use_again(turn)
@@ -227,7 +234,7 @@ class Walk:
         for name in sorted(turn.out):
             try:
                 self._lease.check()
-                self._change(name, "draining", "ready")
+                self._change(name, "draining", "ready", current=name in turn.updated and self._update is not None)
             except RoostError as error:
                 turn.unsettled.append(Failed(name, str(error)))
             turn.out.discard(name)
@@ -240,21 +247,25 @@ class Walk:
         except RoostError as error:
             turn.unsettled.append(Failed(name, str(error)))
 
-    def _change(self, name: str, before: State, after: State, tries: int = TRIES) -> bool:
+    def _change(self, name: str, before: State, after: State, tries: int = TRIES, *, current: bool = False) -> bool:
         """Whether it was so and is otherwise now. One that somebody else has changed by then stays as it is.
 
-        The generation changes with every VM that comes or goes, so who is late looks again.
+        The generation changes with every VM that comes or goes, so who is late looks again. `current`: its host
+        environment is the latest, whatever its state is by now.
         """
-        found = _if_there(self._client.get_machine, name)
+        found, behind = _if_there(self._client.get_machine, name), 0 if current else None
         if found is None or found.state != before:
+            if found is not None and current:
+                self._client.change_machine(name, MachineChange(versions_behind=0))
             return False
         try:
-            self._client.change_machine(name, MachineChange(state=after), if_match=found.generation)
+            change = MachineChange(state=after, versions_behind=behind)
+            self._client.change_machine(name, change, if_match=found.generation)
         except ServiceProblem as problem:
             if problem.code not in (OUTDATED, GONE) or tries == 1:
                 raise
             self._sleep(BREATH)
-            return self._change(name, before, after, tries - 1)
+            return self._change(name, before, after, tries - 1, current=current)
         return True
 
     # --------------------------------------------------------------------------------------------------- emptying
@@ -291,7 +302,8 @@ class Walk:
     def _move(self, turn: _Turn, vms: Sequence[VMView]) -> None:
         gone = self._evict_some(turn, [vm.vm for vm in vms if self._evict and vm.priority == self._evict])
         staying = [vm.vm for vm in vms if vm.vm not in gone]
-        for done in self._heal(staying) if staying else ():
+        later = YetToUpdate(update_domains=tuple(sorted(turn.later)), cluster=self._cluster) if turn.later else None
+        for done in self._heal(staying, later) if staying else ():
             turn.moved += len(done.healed)
             turn.evictions += done.evictions
             turn.unmoved += [Unmoved(vm.vm, vm.machine, vm.why) for vm in done.waiting if self._runs(vm.vm, vm.machine)]
@@ -306,15 +318,15 @@ class Walk:
             self._sleep(done.grace)
         return set(vms)
 
-    def _heal(self, vms: Sequence[str]) -> list[HealingResult]:
+    def _heal(self, vms: Sequence[str], later: YetToUpdate | None) -> list[HealingResult]:
         """Without those that are gone. One of them keeps all others from being healed: then each half is asked for."""
         try:
-            return [self._client.heal(HealingWish(vms=tuple(vms)))]
+            return [self._client.heal(HealingWish(vms=tuple(vms), later=later))]
         except ServiceProblem as problem:
             if problem.code != GONE:
                 raise
         half = len(vms) // 2
-        return [*self._heal(vms[:half]), *self._heal(vms[half:])] if half else []
+        return [*self._heal(vms[:half], later), *self._heal(vms[half:], later)] if half else []
 
     def _runs(self, vm: str, machine: str) -> bool:
         """Whether it still does, and there."""
@@ -355,7 +367,7 @@ class Walk:
         """What went wrong. As long as it is at work nobody uses the machine, even if the walk is broken off."""
         turn.out.discard(name)
         try:
-            return self._update(name)
+            return self._update(name) if self._update else ""
         finally:
             turn.out.add(name)
 

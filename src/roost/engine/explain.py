@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from roost.engine.funnel import Stage, as_good, chosen_clusters, cluster_stages, deciding, machine_stages, scores
 from roost.engine.selection import Engine, Judgement
@@ -19,6 +20,7 @@ from roost.model.request import Constraints, Request
 from roost.model.rows import MachineState
 
 CANDIDATES = 4
+ASIDE = "yet to be updated"  # why a machine is set aside
 Failure = Literal["mistake", "no_capacity", "fragmented", "tenant_constraint", "threshold"]
 FAILURES: dict[Failure, str] = {
     "mistake": "the request can never fit: no machine of the zone would take it, even an empty one",
@@ -42,6 +44,7 @@ class Subject:
     homes: Sequence[int]  # machines of the VMs that count for it, those placed earlier by this request included
     remaining: int  # VMs of the request still to place that count for it, this one included
     refused: Sequence[int]  # units tried before and found too small for all of the request's VMs
+    aside: NDArray[np.int64]  # machines that were not to have it, whatever the rules say
     earlier: Sequence[tuple[int, Shape]]
     chosen: int | None  # the machine it got
 
@@ -207,7 +210,7 @@ def explaining(engine: Engine, view: View, subject: Subject) -> Steps[Explanatio
     """
     scratch, desk = _stage(view, subject)
     yield
-    judged = engine.judge(scratch, subject.shape, desk)
+    judged = _judge(engine, scratch, subject, desk)
     yield
     chosen = chosen_clusters(engine, scratch, subject.shape, judged)
     valid = int((judged.verdicts < 0).sum())
@@ -253,12 +256,14 @@ def explaining(engine: Engine, view: View, subject: Subject) -> Steps[Explanatio
 def why_not(engine: Engine, view: View, subject: Subject, machine: int) -> WhyNot:
     """Why one machine does not get the VM: refused, its cluster not selected, or beaten by the winner."""
     scratch, desk = _stage(view, subject)
-    judged = engine.judge(scratch, subject.shape, desk)
+    judged = _judge(engine, scratch, subject, desk)
     rules, name, zone = engine.rules, view.zone.machine_names[machine], view.zone
     winner = zone.machine_names[subject.chosen] if subject.chosen is not None else None
     if machine == subject.chosen:
         return WhyNot(name, "chosen", None, "it was chosen", winner)
     verdict = int(judged.verdicts[machine])
+    if verdict == _rules(engine):
+        return WhyNot(name, "refused", None, ASIDE, winner)
     if verdict >= 0:
         bound = (*rules.cluster_validators, *rules.validators, *rules.tenant_rules)[verdict]
         text = _text(engine, scratch, verdict, int(judged.details[machine]), subject.of_set)
@@ -298,6 +303,19 @@ def _stage(view: View, subject: Subject) -> tuple[View, TenantDesk]:
     return scratch, desk
 
 
+def _rules(engine: Engine) -> int:
+    """How many hard rules there are: the verdict on what is set aside."""
+    rules = engine.rules
+    return len(rules.cluster_validators) + len(rules.validators) + len(rules.tenant_rules)
+
+
+def _judge(engine: Engine, view: View, subject: Subject, desk: TenantDesk) -> Judgement:
+    """What the rules say, and of machines that they would accept whether they were set aside."""
+    judged = engine.judge(view, subject.shape, desk)
+    judged.verdicts[subject.aside[judged.verdicts[subject.aside] < 0]] = _rules(engine)
+    return judged
+
+
 def _candidate(engine: Engine, view: View, shape: Shape, machine: int) -> Candidate:
     given = zip(engine.rules.preferences, scores(engine, view, shape, machine), strict=True)
     return Candidate(
@@ -309,12 +327,15 @@ def _reasons(engine: Engine, view: View, judged: Judgement, of_set: str) -> tupl
     """Why machines are out, most first; each machine under the first rule that refuses it."""
     rules = engine.rules
     everything = (*rules.cluster_validators, *rules.validators, *rules.tenant_rules)
-    out = judged.verdicts >= 0
+    aside = int((judged.verdicts == _rules(engine)).sum())
+    out = (judged.verdicts >= 0) & (judged.verdicts < _rules(engine))
     counts = Counter(zip(judged.verdicts[out].tolist(), judged.details[out].tolist(), strict=True))
     found = [
         Reason(_text(engine, view, verdict, detail, of_set), everything[verdict].rule.name, machines)
         for (verdict, detail), machines in counts.items()
     ]
+    if aside:
+        found.append(Reason(ASIDE, "", aside))
     return tuple(sorted(found, key=lambda r: (-r.machines, r.text)))
 
 

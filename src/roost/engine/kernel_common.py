@@ -566,6 +566,17 @@ def favourite(border, chosen, found, racks, clusters, keys, rack_sums, salt):
 
 
 @inside
+def refusal(rules, m, machines, racks, clusters, tenant, counts):
+    """The domain of whatever keeps the tenant's VMs off machine m, -1 for nothing.
+
+    A count below zero says that the machine is set aside; the machine by itself, as with an update domain.
+    """
+    if counts[m] < 0:
+        return np.int64(UPDATE_DOMAIN)
+    return np.int64(ask_tenant_refusal(rules, m, machines, racks, clusters, tenant, counts))
+
+
+@inside
 def mask_refused(
     rules, border, chosen, found, machines, racks, clusters, keys, rack_sums, cluster_sums, tenant, counts, undo, undone
 ):
@@ -576,7 +587,7 @@ def mask_refused(
         for r in range(first_rack, first_rack + clusters[c].racks):
             for m in range(racks[r].first, racks[r].first + racks[r].machines):
                 if (keys[m] | rack_sums[r, BITS]) <= border:
-                    domain = ask_tenant_refusal(rules, m, machines, racks, clusters, tenant, counts)
+                    domain = refusal(rules, m, machines, racks, clusters, tenant, counts)
                     if domain >= 0:
                         undone = mask(
                             m, domain, machines, racks, clusters, keys, rack_sums, cluster_sums, counts, undo, undone
@@ -612,7 +623,7 @@ def choose_clusters(
             while cluster_sums[c, LOW] < INVALID:
                 scratch[SINGLE, 0] = c
                 m = nth_with_key(ZERO, cluster_sums[c, LOW], scratch[SINGLE], ONE, racks, clusters, keys, rack_sums)
-                domain = ask_tenant_refusal(rules, m, machines, racks, clusters, tenant, counts)
+                domain = refusal(rules, m, machines, racks, clusters, tenant, counts)
                 if domain < 0:
                     break
                 undone = mask(m, domain, machines, racks, clusters, keys, rack_sums, cluster_sums, counts, undo, undone)
@@ -743,7 +754,7 @@ def assign(
             few = 1
     while found > 0 and few == 1:
         m, ties = pick_best(chosen, found, racks, clusters, keys, rack_sums, cluster_sums, rng)
-        domain = ask_tenant_refusal(rules, m, machines, racks, clusters, tenant, counts) if constrained else -1
+        domain = refusal(rules, m, machines, racks, clusters, tenant, counts) if constrained else -1
         if domain < 0:
             break
         undone = mask(m, domain, machines, racks, clusters, keys, rack_sums, cluster_sums, counts, undo, undone)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +13,7 @@ from roost.engine.compiler import compile_rules
 from roost.engine.ruleset import RuleSet
 from roost.engine.shape import Shapes
 from roost.model.errors import InvalidInput
-from roost.model.inventory import MachineSpec
+from roost.model.inventory import MachineSpec, machine_specs
 from roost.model.request import VM
 from roost.model.zone import CONDITION, Zone
 
@@ -111,11 +112,18 @@ def _positions(zone: Zone, holdings: Sequence[Holding]) -> dict[str, int]:
     if not holdings:
         return {}
     specs = [holding.spec for holding in holdings]
-    machines = np.array([zone.machine_index.get(spec.name, -1) for spec in specs])
-    generations = [zone.generation_index.get(spec.generation, -1) for spec in specs]
-    same = (machines >= 0) & (zone.machines["generation"][machines] == generations)
-    same &= (zone.machines["capacity"][machines] == [spec.capacity for spec in specs]).all(axis=1)
-    return {spec.name: i for i, (spec, known) in enumerate(zip(specs, same.tolist(), strict=True)) if known}
+    known = machine_specs(zone, [zone.machine_index.get(spec.name, -1) for spec in specs])  # -1: of another name
+    return {spec.name: i for i, (spec, mine) in enumerate(zip(specs, known, strict=True)) if _same(spec, mine)}
+
+
+def _same(spec: MachineSpec, mine: MachineSpec) -> bool:
+    """Whether two describe the same machine, in whatever order its features are: hardware, and where it stands.
+
+    So what a rule of clusters said of it, or of what it has, still holds if it is the same at the commit.
+    """
+    if spec.features != mine.features and sorted(spec.features) == sorted(mine.features):
+        spec = msgspec.structs.replace(spec, features=mine.features)
+    return spec == mine
 
 
 class Arm:

@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from roost.engine.tenant_row import COLOCATE, TENANT_TYPE
 from roost.engine.view import View
 from roost.model.request import ON_PLACES, UNCONSTRAINED, Constraints
+
+NOWHERE: NDArray[np.int64] = np.empty(0, np.int64)
 
 
 class TenantDesk:
@@ -23,11 +26,12 @@ class TenantDesk:
         self.homes = np.zeros(64, np.int32)
         self.constrained = False
         self._refused: list[int] = []
+        self._aside = NOWHERE
 
     def open(self, constraints: Constraints, homes: Sequence[int], wanted: int) -> None:
         """Serve a tenant with VMs on `homes` that wants `wanted` more."""
         self.close()
-        self.constrained = constraints != UNCONSTRAINED
+        self.constrained = constraints != UNCONSTRAINED or len(self._aside) > 0
         if not self.constrained:
             return
         if len(homes) + wanted > len(self.homes):
@@ -35,6 +39,7 @@ class TenantDesk:
         for field, value in constraints.named.items():
             self.row[field] = COLOCATE[str(value)] if field == "colocate" else value
         self.seat(homes, wanted)
+        self.counts[self._aside] = -1
 
     def hold_to(self, constraints: Constraints) -> None:
         """Serve the same tenant, which has constraints, by others from now on."""
@@ -63,11 +68,17 @@ class TenantDesk:
         self._refused = list(units)
         self.counts[self._refused] = -1
 
+    def set_aside(self, machines: NDArray[np.int64]) -> None:
+        """Whoever comes to the desk from now on gets none of these machines, whatever its rules say."""
+        self.close()
+        self._aside = machines
+
     def close(self) -> None:
         """Forget the tenant."""
         if self.constrained:
             view = self.view
             self.counts[self._refused] = 0
+            self.counts[self._aside] = 0
             view.kernel.leave(view.machines, view.racks, view.clusters, self.row, self.counts, self.homes)
             self._refused.clear()
             self.row[:] = np.zeros(1, TENANT_TYPE)

@@ -43,7 +43,7 @@ def machine_type(bands: int, resources: int, classes: int) -> np.dtype[np.void]:
             ("datacenter", np.int16),
             ("update_domain", np.int16),
             ("versions_behind", np.int16),  # host environments released since the one it runs
-            ("failures", np.int16),  # failures in the last thirty days
+            ("failures", np.int16),  # failures of late, each of which weighs less as time goes by: see `failures`
             ("state", np.int8),
             ("health", np.int8),  # 100 is perfect, 0 is broken
             ("generation", np.int8),

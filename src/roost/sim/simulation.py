@@ -27,8 +27,9 @@ import numpy as np
 from roost.agent import foresight
 from roost.agent.agent import Agent, AgentMemory, Watcher
 from roost.agent.courier import Group
+from roost.agent.fading import faded
 from roost.agent.foresight import ArrivalRates, foresee
-from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetEntry, SetMachine
+from roost.agent.operation import Answer, CountFailures, Operation, PlaceVMs, ReleaseVMs, SetEntry, SetMachine
 from roost.engine.funnel import chosen_clusters, machine_stages
 from roost.model.change import Entry
 from roost.model.errors import InvalidInput, InvariantBroken, Outdated, UnknownName
@@ -56,11 +57,12 @@ Progress = Callable[[float, int], None]  # share done, operations so far
 Witness = Callable[[Operation, Answer], None]
 
 # What happens, in the order in which it does at one moment; arrivals come after departures, a sample after both.
-LEAVE, COMMIT, LOOK, FAIL, REPAIR, DRAIN, RESUME, SWITCH, MIGRATE, COPIED, FORESEE, ARRIVE, SAMPLE = range(13)
+LEAVE, COMMIT, LOOK, FAIL, REPAIR, DRAIN, RESUME, SWITCH, MIGRATE, COPIED, FORESEE, ARRIVE, SAMPLE, FADE = range(14)
 STANDING, HEALING = -1, -2  # in place of the number of a request
 RARELY = (20_000, 10, 2_000)  # collections of garbage, by generation
 NOTHING_CACHED = CacheUse(0, 0, 0)
 READY, DOWN, DRAINING = (int(MachineState[name]) for name in ("READY", "DOWN", "DRAINING"))
+FADE_EVERY = 86_400.0  # seconds, between two looks at failures of long ago
 REPORT_EVERY = 2_000  # operations
 TRIM_EVERY = 5_000  # operations, between two times that the store forgets
 PLACED, DECLINED, GAVE_UP, INVALID = range(4)
@@ -200,6 +202,7 @@ class Simulation:
             self._at_time(min(k * self._every, self._until), SAMPLE)
         if self._mtbf:
             self._at_time(self._until_next_failure(), FAIL)
+            self._at_time(FADE_EVERY, FADE)
         for maintenance in self._faults.maintenance:
             start = seconds(maintenance.at, "maintenance.at")
             machines = self._maintained(maintenance.cluster, maintenance.share)
@@ -558,6 +561,12 @@ class Simulation:
     def _warm(self) -> bool:
         return self.clock.now >= self._warm_up
 
+    def _fade(self, _: None) -> None:
+        """Failures weigh less as time goes by, as the first agent knows of them."""
+        self._at_time(self.clock.now + FADE_EVERY, FADE)
+        for machine in list(faded(self._workers[0].agent.replica.registry, self.clock.now)):
+            self._submit(CountFailures(machine), self._done)
+
     def _repaired(self, machine: int) -> None:
         self.tracker.down -= 1
         self._set_state(machine, self._state_but_for_failures(machine))
@@ -652,9 +661,9 @@ class Simulation:
         allocator = self._workers[0].agent.allocator
         if rates := self._arrivals.per_hour(self.clock.now):
             found = foresee(self.zone, allocator.view.machines, rates, self.clock.now)
-            self._submit(SetEntry(foresight.KIND, foresight.NAME, foresight.encode(found)), self._foreseen)
+            self._submit(SetEntry(foresight.KIND, foresight.NAME, foresight.encode(found)), self._done)
 
-    def _foreseen(self, answer: Answer) -> None:
+    def _done(self, answer: Answer) -> None:
         if not answer.ok:
             raise InvariantBroken(f"{answer.key}: {answer.detail}")
 
@@ -852,5 +861,6 @@ HANDLERS: dict[int, Callable[[Simulation, Any], None]] = {
     MIGRATE: Simulation._migrate,
     COPIED: Simulation._copied,
     FORESEE: Simulation._foresee,
+    FADE: Simulation._fade,
     SAMPLE: Simulation._sample,
 }

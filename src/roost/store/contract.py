@@ -118,7 +118,11 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class SetCondition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Say how a machine is: its state, health, failures or versions_behind."""
+    """Say how a machine is: its state, health, failures or versions_behind.
+
+    Unless its failures are said, they are counted as of then: one more if it goes from ready to down, and fewer as time
+    goes by. If nothing is said, that is all.
+    """
 
     key: str
     request: bytes

@@ -13,6 +13,8 @@ import msgspec
 
 from roost.model.change import ConditionChange, Entry, Eviction, Placed, QuarantineChange, Registered
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.failures import KIND as FAILURES
+from roost.model.failures import NONE, read_entry
 from roost.model.inventory import check_spec
 from roost.model.request import HOLD, Constraints, hold_of
 from roost.model.rows import MachineState
@@ -97,11 +99,14 @@ def needs_of(group: Sequence[Proposal]) -> Needs:
             vms.update((proposal.vm.vm, hold_of(proposal.vm.vm)))
         elif isinstance(proposal, SetCondition):
             machines.add(proposal.machine)
+            registry.add((FAILURES, proposal.machine))
         elif isinstance(proposal, SetQuarantine):
             clusters = True
         elif isinstance(proposal, AddMachines | RemoveMachines):
             clusters = True
             machines.update(m if isinstance(m, str) else m.name for m in proposal.machines)
+            if isinstance(proposal, RemoveMachines):
+                registry.update((FAILURES, name) for name in proposal.machines)
         elif isinstance(proposal, Register):
             registry.add((proposal.kind, proposal.name))
     keys = [proposal.key for proposal in group]
@@ -621,18 +626,42 @@ class _Desk:
         _check_condition(proposal.condition)
         if proposal.version is not None and row.version != proposal.version:
             raise _Lost("premise", f"machine {proposal.machine} has changed", (proposal.machine,), row.version)
-        changed = {field: value for field, value in proposal.condition.items() if getattr(row, field) != value}
+        said, counted = self._count_failures(proposal, row)
+        changes = []
         versions: dict[str, int] = {}
-        if changed:
-            self._touch(proposal.machine, versions)
-            changes = []
-            for name, value in changed.items():
+        for name, value in said.items():
+            if getattr(row, name) != value:
+                self._touch(proposal.machine, versions)
                 changes.append(ConditionChange(proposal.machine, name, getattr(row, name), value))
                 setattr(row, name, value)
                 self.bench.set_condition(proposal.machine, name, value)
-            self._enter(proposal, conditions=tuple(changes), versions=versions)
+        if changes or counted:
+            self._enter(proposal, conditions=tuple(changes), registered=counted, versions=versions)
         self._decide(proposal, versions.get(proposal.machine, 0))
-        return Committed(versions, changed=bool(changed))
+        return Committed(versions, changed=bool(changes or counted))
+
+    def _count_failures(
+        self, proposal: SetCondition, row: MachineRow
+    ) -> tuple[Mapping[str, int], tuple[Registered, ...]]:
+        """A machine that goes from ready to down has failed, whoever says so; one that drains or is quarantined was out
+        of use already. What was counted fades; what somebody says of failures stands, and nothing was counted then.
+        """
+        said, place = dict(proposal.condition), (FAILURES, proposal.machine)
+        value = self.facts.registry.get(place)
+        now = before = read_entry(value)
+        if "failures" in said:
+            now = NONE
+        else:
+            faded = before.faded(proposal.record.at)
+            if row.state == MachineState.READY and said.get("state") == MachineState.DOWN:
+                faded = faded.one_more()
+            if faded.number != before.number or faded.weight > before.weight:
+                now = faded
+                counted = row.failures - before.number + now.number
+                said["failures"] = min(max(0, counted), LIMITS["failures"])
+        if now.entry == value:
+            return said, ()
+        return said, (self._change_entry(place, now.entry),)
 
     def set_quarantine(self, proposal: SetQuarantine) -> Outcome:
         cluster = self.facts.clusters.get(proposal.cluster)
@@ -697,10 +726,12 @@ class _Desk:
             raise InvalidInput("machines", "are none, or repeat themselves", "name each once")
         if sum(cluster.machines for cluster in facts.clusters.values()) == len(proposal.machines):
             raise InvalidInput("machines", "are all that the zone has", "leave at least one")
-        specs, changes, reopened = [], [], []
+        specs, changes, reopened, forgotten = [], [], [], []
         versions: dict[str, int] = {}
         for name in proposal.machines:
             row = facts.machines.pop(name)
+            if (FAILURES, name) in facts.registry:
+                forgotten.append(self._change_entry((FAILURES, name), None))
             versions[name] = row.version + 1
             specs.append(row.spec)
             changes += [
@@ -719,6 +750,7 @@ class _Desk:
             removed=tuple(specs),
             conditions=tuple(changes),
             quarantines=tuple(reopened),
+            registered=tuple(forgotten),
             versions=versions,
         )
         return Committed()

@@ -15,7 +15,7 @@ from litestar.types import Scope
 from roost.agent.agent import Ticket
 from roost.agent.allocator import RunningVM
 from roost.agent.healing import Lost, apart, lost_vms, new_key, together, vms_on
-from roost.agent.operation import HealVMs, Status
+from roost.agent.operation import HealVMs, Later
 from roost.api.backwards import place_of
 from roost.api.gate import Asking
 from roost.api.healings import page_of, summary_of
@@ -37,6 +37,7 @@ from roost.wire import (
     UnhealedVM,
 )
 
+Try = tuple[list[RunningVM], Ticket]  # VMs that go together, and what came of it
 AT_ONCE = 500  # groups that are asked for together
 BODY = ("roost.too_large", "roost.unsupported_media_type")
 Tenant = Annotated[str, Parameter(max_length=200, description="Only this one's.")]
@@ -111,16 +112,13 @@ async def heal(data: JSONBody[HealingWish], scope: Scope) -> HealingResult:
     """Place VMs of machines that are not ready again, now: those named, or of all machines that are down.
 
     The highest priority first, a tenant's together if they can. What finds no machine stays where it is, and is told.
+    Machines of `later` get only what no other has room for.
     """
     asking = asking_of(scope)
     service = asking.service
     service.check_open()
     allocator = service.agent.allocator
-    groups = together(_wanted(service, data))
-    tries = await _try(asking, groups)
-    single = apart(group for group, ticket in tries if _status(ticket) == "declined")
-    tries = [each for each in tries if len(each[0]) == 1 or _status(each[1]) != "declined"]
-    tries += await _try(asking, single)
+    tries = await _place_again(asking, together(_wanted(service, data)), _later(service, data))
     healed: list[HealedVM] = []
     waiting: list[UnhealedVM] = []
     gave_way, names = 0, allocator.zone.machine_names
@@ -174,13 +172,39 @@ def _machines(service: Service, wish: HealingWish) -> list[int]:
     return sorted(found)
 
 
-async def _try(asking: Asking, groups: Sequence[list[RunningVM]]) -> list[tuple[list[RunningVM], Ticket]]:
+def _later(service: Service, wish: HealingWish) -> Later | None:
+    """Which machines are to get VMs last of all."""
+    if wish.later is None:
+        return None
+    cluster, known = wish.later.cluster, service.agent.allocator.zone.cluster_names
+    if cluster and cluster not in known:
+        unknown = UnknownName("later.cluster", "cluster", cluster, known)
+        raise Refused("roost.not_found", str(unknown), field="later.cluster")
+    return Later(wish.later.update_domains, cluster)
+
+
+async def _place_again(asking: Asking, groups: Sequence[list[RunningVM]], later: Later | None) -> list[Try]:
+    """Each group together, else each VM by itself; with machines set aside, first without those."""
+    done: list[Try] = []
+    for aside in (later, None) if later else (None,):
+        tries = await _try(asking, groups, aside)
+        single = apart(group for group, ticket in tries if _declined(ticket))
+        tries = [each for each in tries if len(each[0]) == 1 or not _declined(each[1])]
+        tries += await _try(asking, single, aside)
+        if aside is not None:
+            groups = together(vm for group, ticket in tries if _declined(ticket) for vm in group)
+            tries = [each for each in tries if not _declined(each[1])]
+        done += tries
+    return done
+
+
+async def _try(asking: Asking, groups: Sequence[list[RunningVM]], aside: Later | None) -> list[Try]:
     """Ask for each group to be placed elsewhere, so many at a time."""
     service, by = asking.service, asking.principal.name
-    found: list[tuple[list[RunningVM], Ticket]] = []
+    found: list[Try] = []
     for first in range(0, len(groups), AT_ONCE):
         some = groups[first : first + AT_ONCE]
-        wishes = [HealVMs(group[0].tenant, tuple(vm.name for vm in group)) for group in some]
+        wishes = [HealVMs(group[0].tenant, tuple(vm.name for vm in group), aside) for group in some]
         tickets = await asyncio.gather(*(service.submit(wish, new_key(), by) for wish in wishes))
         found += zip(some, tickets, strict=True)
     return found
@@ -193,9 +217,9 @@ def _is_lost(service: Service, name: str) -> bool:
     return vm is not None and allocator.view.machines[vm.machine]["state"] != MachineState.READY
 
 
-def _status(ticket: Ticket) -> Status:
+def _declined(ticket: Ticket) -> bool:
     assert ticket.answer is not None
-    return ticket.answer.status
+    return ticket.answer.status == "declined"
 
 
 # --------------------------------------------------------------------------------------------------------- heartbeats
