@@ -69,7 +69,6 @@ def test_the_shape_holds_if_spot_vms_cost_nobody_anything_and_last() -> None:
     ("changes", "missed"),
     [
         ({"acceptance": 0.98}, "acceptance of regular VMs"),
-        ({"density_highest": 0.78}, "density_highest of regular VMs"),
         ({"utilisation": 0.67}, "8 points of utilisation"),
         ({"evictions_per_hour": 0.08}, "25% fewer evictions"),
     ],

@@ -131,8 +131,8 @@ class Ticket(msgspec.Struct, eq=False):
     decided: float = 0.0
     decision: Decision | None = None
     refusal: str = ""  # why a move is declined
-    # The store has not done it before, the copy has all that was committed until it said so, and nothing since then that
-    # was done under the same key.
+    # The store has not done it before, the copy has all that was committed until it said so, and nothing that was done
+    # under the same key since then.
     asked: bool = False
     asking: bool = False  # it is being asked just now
     generation: int = 0  # of what it changed, once it is committed
@@ -230,7 +230,9 @@ class Agent:
         self._rounds: dict[int, list[Ticket]] = {}  # under way
         self._busy: set[str] = set()  # tenants with something under way
         self._unfed: dict[int, list[Ticket]] = {}  # by round: committed, to be answered when the copy has it
-        self._watched: dict[str, list[Ticket]] = {}  # by key: those of which the store has said that it has not done them
+        self._watched: dict[
+            str, list[Ticket]
+        ] = {}  # by key: those of which the store has said that it has not done them
         self._backlog: deque[FeedRow] = deque()
         self._behind = False  # more of it can be followed at once
         self._outdated = False  # the copy must be loaded anew

@@ -229,7 +229,11 @@ def cheapest(short: Sequence[int], candidates: Sequence[Candidate]) -> list[Cand
         amounts, cost = useful[i].amounts, useful[i].cost
         rest[i] = [more + own for more, own in zip(rest[i + 1], amounts, strict=True)]
         least[i] = [
-            tuple(map(min, _per(cost, own), further)) if own > 0 and further else _per(cost, own) if own > 0 else further
+            tuple(map(min, _per(cost, own), further))
+            if own > 0 and further
+            else _per(cost, own)
+            if own > 0
+            else further
             for own, further in zip(amounts, least[i + 1], strict=True)
         ]
     steps = 0

@@ -56,7 +56,7 @@ def overfills(view: View, shape: Shape, machine: int) -> bool:
 
 
 def as_good(rules: RuleSet, view: View, shape: Shape, chosen: int, keys: NDArray[np.int64]) -> int:
-    """How many of the best machines, of those with these keys, counted as good as one another, as others had to give way.
+    """How many machines with the best of these keys counted as good as one another, as others had to give way.
 
     1 if nobody had to, on the machine that was chosen.
     """

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 SPOT = "spot"
 NO_SPOT, BEST_FIT, SAFEST = "no spot", "best fit", "safest"
-# What is changed in the default policy: the share of the machines, the best ones, among which those are chosen where the
+# What is changed in the default policy: the share of the machines, the best ones, of which that is chosen where the
 # cheapest have to go (the slides' "top X %"); or VMs give way even if there is room elsewhere.
 AT_ONCE = "at once"
 AMONG = {"best alone": "0.0", "3 %": "0.03", "30 %": "0.3", "100 %": "1.0"}
@@ -55,7 +55,7 @@ WITHOUT_SAFEST = (r"    - \{rule: safest, .*\n", "")
 WITHOUT_SPARING = (r"    - \{rule: nobody_gives_way, .*\n", "")
 SHARE = r"among: 0\.1\b"
 GAIN, CUT = 0.08, 0.25  # points of utilisation and share of the evictions that are asked for
-ACCEPTED, DENSE = 0.001, 0.005  # what counts as noise at most, however far apart the seeds are
+ACCEPTED = 0.001  # what counts as noise at most, however far apart the seeds are
 SMALL = {"machines": 600, "hours": 4, "warm_up_hours": 1}
 FULL = {"machines": 3_000, "hours": 84, "warm_up_hours": 24}
 DEMAND = {"spot": 0.3, "spot_hours": 6.0}  # of the zone's cores, by VMs that would run so long on the average
@@ -153,11 +153,7 @@ def find(rows: Sequence[Row]) -> Findings:
     gained = _difference(safe, alone, "utilisation")
     saved = [1 - a / b for a, b in zip(*(numbers(own, "evictions_per_hour") for own in (safe, unaware)), strict=True)]
     missed = [
-        *(
-            f"{name} of regular VMs unchanged"
-            for name, most in (("acceptance", ACCEPTED), ("density_highest", DENSE))
-            if not _unhurt(safe, alone, name, most)
-        ),
+        *([] if _unhurt(safe, alone, "acceptance", ACCEPTED) else ["acceptance of regular VMs unchanged"]),
         *([f"{100 * GAIN:.0f} points of utilisation"] if min(gained) < GAIN else []),
         *([f"{CUT:.0%} fewer evictions"] if np.mean(saved) < CUT else []),
     ]
@@ -208,7 +204,12 @@ def _tables(rows: Sequence[Row]) -> list[Table]:
     return [
         table("Two priorities", "spot VMs placed by", gain, columns),
         table("What becomes of spot VMs", "spot VMs placed by", gain, spot),
-        table("Packing against evictions", "cheapest of the best", _balance(rows), {n: (columns | spot)[n] for n in of_both}),
+        table(
+            "Packing against evictions",
+            "cheapest of the best",
+            _balance(rows),
+            {n: (columns | spot)[n] for n in of_both},
+        ),
     ]
 
 
@@ -216,7 +217,9 @@ def _balance(rows: Sequence[Row]) -> list[Row]:
     """What was tried of it, and the default policy, in order."""
     as_it_is = [{**row, "policy": AS_IT_IS} for row in pick(rows, kind="gain", policy=SAFEST)]
     tried = pick(rows, kind="balance")
-    found = [[*pick(as_it_is, policy=name), *pick(tried, policy=name)] for name in (*CHOICES[:2], AS_IT_IS, *CHOICES[2:])]
+    found = [
+        [*pick(as_it_is, policy=name), *pick(tried, policy=name)] for name in (*CHOICES[:2], AS_IT_IS, *CHOICES[2:])
+    ]
     return [row for some in found for row in some]
 
 
@@ -237,9 +240,10 @@ REMARKS = (
         "elsewhere: the default policy without `nobody_gives_way`. All of these with `safest`."
     ),
     (
-        "The shape holds if regular VMs are accepted and packed as without spot VMs (no lower than chance explains "
-        "over the seeds, or by at most 0.1 and 0.5 points), utilisation rises by at least 8 points with every seed, "
-        "and the safety score saves at least a quarter of the evictions for each hour that spot VMs run."
+        "The shape holds if regular VMs are accepted as without spot VMs (no lower than chance explains over the seeds, "
+        "or by at most 0.1 points), utilisation rises by at least 8 points with every seed, and the safety score saves at "
+        "least a quarter of the evictions for each hour that spot VMs run. Density is told, not asked for: regular VMs "
+        "go where nobody has to give way, so they are on more machines than by themselves."
     ),
     (
         "Hours until an eviction: the hours that all spot VMs ran, over the evictions. How well the score foresees how "

@@ -8,8 +8,10 @@ NEW = int(Purpose.NEW)
 
 
 @validator(
-    scope="cluster", traits=("vm_type", "priority", "purpose"), reason="cluster at its utilisation limit for new deployments"
-)  # fmt: skip
+    scope="cluster",
+    traits=("vm_type", "priority", "purpose"),
+    reason="cluster at its utilisation limit for new deployments",
+)
 def below_limit(cluster, vm, limit=0.97, resource=CORES):
     """New deployments fill the cluster up to a share of its capacity; the rest is for growth and failover.
 
