@@ -205,6 +205,7 @@ async def placed(asking: Asking, tenant: str, ticket: Ticket, *, dry_run: bool =
         evictions=len(answer.evicted),
         evicted=seen_evicted(asking, answer.evicted) if answer.evicted else (),
         short=answer.short,
+        spread=answer.spread,
     )
 
 
@@ -286,6 +287,7 @@ def explanation_view(found: Explanation, asking: Asking) -> ExplanationView:
         victims=victims,
         set=found.of_set,
         waived=found.waived,
+        sought=found.sought,
     )
 
 
