@@ -80,14 +80,12 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     most_on_machine: int
 
     def __str__(self) -> str:
-        what = f"set {self.set}: " if self.set else ""
-        return what + ", ".join(
-            [
-                f"{self.vms:,} VM{'s'[: self.vms > 1]}",
-                f"{self.fault_domains:,} fault domains (at most {self.most_in_fault_domain:,} VMs in one)",
-                f"{self.update_domains:,} update domains (at most {self.most_in_update_domain:,})",
-                f"at most {self.most_on_machine:,} on a machine",
-            ]
+        who = f"set {self.set}: " if self.set else ""
+        faults = f"{self.fault_domains:,} fault domain{'s'[: self.fault_domains > 1]}"
+        updates = f"{self.update_domains:,} update domain{'s'[: self.update_domains > 1]}"
+        return (
+            f"{who}{self.vms:,} VM{'s'[: self.vms > 1]} in {faults} (at most {self.most_in_fault_domain:,} in one) "
+            f"and {updates} (at most {self.most_in_update_domain:,}), at most {self.most_on_machine:,} on a machine"
         )
 
 

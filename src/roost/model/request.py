@@ -225,6 +225,8 @@ def heeding(request: Request, constraints: Constraints) -> Request:
 def check_promises(request: Request) -> None:
     """Refuse what a new tenant asks for in vain: it would be placed, and nothing would have been promised."""
     wanted, named = request.constraints or UNCONSTRAINED, {vm.set for vm in request.vms}
+    if not named <= {"", *wanted.sets}:
+        return  # the name is wrong, and that is told where sets are looked up
     for name in wanted.sets:
         if name not in named:
             remedy = f"put VMs in it (set: {name}, on the command line --vm TYPE@{name}), or leave it out"
