@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from roost.model.availability import Short
+from roost.model.availability import Short, Spread
 from roost.model.names import LONGEST, NAME, NAME_OR_NOTHING, TOKEN_NAME
 from roost.model.request import UNCONSTRAINED, Constraints
 
@@ -143,6 +143,7 @@ class Placed(Wire, frozen=True):
     evictions: int = 0  # VMs of lower priority that gave way
     evicted: Sequence[EvictedVM] = ()  # those of them that you may see
     short: Sequence[Short] = ()  # what best effort could not reach
+    spread: Sequence[Spread] = ()  # how the tenant's VMs lie now, of those that are held to constraints or a set
 
 
 class Done(Wire, frozen=True):
@@ -518,6 +519,7 @@ class ExplanationView(Wire, frozen=True):
     as_good: int = 1  # of the best machines, those among which it was chosen by what has to give way there
     set: str = ""  # the VM's availability set
     waived: Sequence[str] = ()  # what it was not held to, by best effort, as no machine would have done
+    sought: bool = False  # it is not the best machine for this VM: only so all VMs of the request found one
     cut_short: bool = False  # there may be more remedies: there was no time to try all
 
 

@@ -336,7 +336,7 @@ class PlainAllocator:
         `wanted`: what each VM asks for, and how many of it. Where all are of one priority, a machine that is not for a
         VM now is not for it later, either.
         """
-        rows, unit = self.rows(), limits.colocate
+        rows, unit = self.rows(), limits.unit
         evicts = not any(bound.rule.spares for bound in self.rules.validators)
         bands = {self.priority(wish.vm) if evicts else -1 for wish, _ in wanted}
         small = set()
@@ -450,7 +450,7 @@ class PlainAllocator:
                 tenant.here = sum(home == m for home in homes)
             else:
                 tenant.here = sum(getattr(rows.machines[home], unit) == getattr(machine, unit) for home in homes)
-                if unit == wish.constraints.colocate and getattr(machine, unit) in wish.refused and not homes:
+                if unit == wish.constraints.unit and getattr(machine, unit) in wish.refused and not homes:
                     tenant.here = -1  # how a rule is told that the unit was tried and is too small
             if not bound.rule.function(tenant, *self._constants(bound)):
                 return bound

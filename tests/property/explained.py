@@ -11,7 +11,7 @@ import msgspec
 from roost.agent.allocator import Allocator
 from roost.engine.explain import CANDIDATES, Explanation, WhyNot
 from roost.engine.ruleset import BoundRule
-from roost.model.request import Constraints, Request
+from roost.model.request import ANY, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import Thresholds
 from tests.oracle.plain import Answer, Key
@@ -84,6 +84,9 @@ def check_explanation(world: World, found: Explanation, answer: Answer, machine:
         return
     assert found.machine == names[machine] == found.candidates[0].machine
     assert found.failure is None
+    if found.sought:  # it need not be the best
+        assert (found.decided_by, answer.failures[machine]) == (None, None)
+        return
     assert found.tied == len(answer.best)
     best = answer.keys[machine]
     worse = [answer.keys[m] for m in answer.candidates if answer.keys[m] > best]
@@ -110,6 +113,8 @@ def check_why_not(world: World, found: WhyNot, answer: Answer, chosen: int | Non
     elif failure is not None:
         assert (found.verdict, found.rule) == ("refused", failure.rule.name)
         assert found.reason == reason(world, failure, answer, machine)
+    elif found.verdict == "not_sought":
+        assert found.rule is None
     elif cluster not in answer.chosen:
         last = answer.cluster_keys[answer.chosen[-1]]
         by = first_difference(rules.cluster_preferences, last, answer.cluster_keys[cluster])
@@ -135,7 +140,7 @@ def apply(remedy: Any, allocator: Allocator, request: Request) -> Request:
     if remedy.kind == "pin":
         (pin,) = (p for p in ("datacenter", "cluster", "generation") if f"any {p}," in remedy.text)
         return msgspec.structs.replace(
-            request, vms=tuple(msgspec.structs.replace(vm, **{pin: ""}) for vm in request.vms)
+            request, vms=tuple(msgspec.structs.replace(vm, **{pin: ANY}) for vm in request.vms)
         )
     tenant = allocator.tenants.get(request.tenant)
     constraints = tenant.constraints if tenant else request.constraints

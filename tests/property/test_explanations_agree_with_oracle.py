@@ -226,7 +226,7 @@ def test_the_word_for_a_refusal_is_true(shape: Shape, rules: str, data: st.DataO
         request = any_request(data, world, shape, f"asks{i}")
         checked = world.allocate(request)
         if not checked.decision.ok:
-            check_failure(world, request, checked)
+            check_failure(world, checked.decision.request, checked)
 
 
 @each_policy
@@ -259,8 +259,9 @@ def test_a_constraint_or_pin_that_alone_keeps_one_vm_out_is_always_among_the_rem
         decision = world.allocate(request).decision
         if decision.ok:
             continue
-        of_set = request.vms[0].set
-        wish = Wish(request.vms[0], request.tenant, ladder(decision.constraints, of_set)[-1], purpose=decision.purpose)
+        (vm,) = decision.request.vms
+        of_set = vm.set
+        wish = Wish(vm, request.tenant, ladder(decision.constraints, of_set)[-1], purpose=decision.purpose)
         expected = {
             text
             for text, rest in lesser(decision.constraints, of_set)

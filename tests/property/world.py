@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from roost.agent.allocator import Allocator, RunningVM
 from roost.agent.decision import Decision
+from roost.agent.order import placing_order
 from roost.engine.selection import Assignment, CacheLimits
 from roost.engine.shape import Shape
-from roost.model.request import Constraints, Request
+from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
@@ -107,11 +109,13 @@ class World:
         """Place a request, and check every choice on the way, what stays, and that the twin does the same."""
         said = Purpose.HEALING if healing else None
         known = self.allocator.tenants.get(request.tenant)
-        constraints = known.constraints if known else (request.constraints or FREE)
+        constraints = known.constraints if known else wished(request.constraints or FREE, request.vms)
         before = self.rows()
         self._assigned.clear()
         decision = self.allocator.allocate(request, purpose=said)
-        self.history.append(lambda allocator: allocator.allocate(request, purpose=said))
+        asked = request
+        self.history.append(lambda allocator: allocator.allocate(asked, purpose=said))
+        request = replace_vms(request, constraints)
         grows = any(resident.tenant == request.tenant for resident in self.oracle.residents.values())
         assert decision.purpose == (said or (Purpose.SCALE_OUT if grows else Purpose.NEW))
         attempts = self._check_attempts(request, constraints, decision)
@@ -121,7 +125,7 @@ class World:
         against = [i for i, rung in zip(decision.trial.order, checked.final.rungs, strict=False) if rung]
         short = Counter(request.vms[i].set for i in against if decision.ok)
         assert {each.set: each.vms for each in decision.short} == short
-        same = self.twin.allocate(request, purpose=said)
+        same = self.twin.allocate(asked, purpose=said)
         assert (decision.ok, decision.placements, decision.trial.machines, names_of(decision.victims)) == (
             same.ok,
             same.placements,
@@ -179,33 +183,60 @@ class World:
                 assert any(all(self.oracle.priority(r.vm) <= band for r in left) for band in bands), "not all went"
 
     def _check_attempts(self, request: Request, constraints: Constraints, decision: Decision) -> tuple[Attempt, ...]:
-        """Go through the engine's choices one by one; units of colocation that were too small are out afterwards."""
-        order, homes = decision.trial.order, self.oracle.homes(request.tenant)
-        together = constraints.colocate and not constraints.best_effort and not homes
+        """Go through the engine's choices one by one; units of colocation that were too small are out afterwards.
+
+        Where each VM by itself found none, all of them may have been placed in a way that was sought.
+        """
+        homes = self.oracle.homes(request.tenant)
+        order = self._order(request, decision)
+        unit = constraints.unit
+        together = unit and not constraints.best_effort and not homes
         assert sorted(order) == list(range(len(request.vms)))
         assigned, attempts, refused = list(self._assigned), [], frozenset[int]()
         small = frozenset[int]()
         while True:
-            attempt = self._check_attempt(request, constraints, decision, assigned, refused)
+            attempt = self._check_attempt(request, constraints, decision, order, assigned, refused)
             attempts.append(attempt)
             del assigned[: sum(rung + 1 for rung in attempt.rungs)]
             whole = len(attempt.machines) == len(order)
             began = [m for i, m in zip(order, attempt.machines, strict=False) if not request.vms[i].set]
             if whole or not (together and began):
                 break
-            refused |= {self.unit(began[0], constraints.colocate)}
+            refused |= {self.unit(began[0], unit)}
             if len(attempts) == 1:
                 small = self._too_small(request, constraints, order, decision.purpose)
                 refused |= small
-            if refused >= set(self.zone.machines[constraints.colocate].tolist()):
+            if refused >= set(self.zone.machines[unit].tolist()):
                 break
-        for unit in sorted(small)[:2]:
-            assert not self._fit_somehow(request, constraints, decision, unit), (
-                f"{constraints.colocate} {unit} had room"
-            )
+        for number in sorted(small)[:2]:
+            assert not self._fit_somehow(request, constraints, decision, order, number), f"{unit} {number} had room"
         assert assigned == [], "the engine went on choosing"
-        assert decision.ok == whole
+        if decision.trial.sought:
+            assert not whole
+            attempts.append(self._check_sought(request, constraints, decision))
+        assert decision.ok == (whole or decision.trial.sought)
         return tuple(attempts)
+
+    def _order(self, request: Request, decision: Decision) -> tuple[int, ...]:
+        """In which order each VM by itself was placed."""
+        if not decision.trial.sought:
+            return decision.trial.order
+        return tuple(placing_order(self.zone, decision.trial.shapes, decision.trial.seating.sets))
+
+    def _check_sought(self, request: Request, constraints: Constraints, decision: Decision) -> Attempt:
+        """Go through VMs that were placed so that all have room: each where all rules let it, though not the best."""
+        trial, answers = decision.trial, []
+        for at, (i, machine) in enumerate(zip(trial.order, trial.machines, strict=True)):
+            rung = trial.rungs[at] if trial.rungs else 0
+            wish = [*self.wishes(request, constraints, trial.order, at)][rung]
+            answers.append(self.answer(replace(wish, purpose=decision.purpose)))
+            failure = answers[-1].failures[machine]
+            assert failure is None, f"{self.zone.machine_names[machine]} was chosen against {failure}"
+            self.oracle.place(f"sought {at}", request.vms[i], request.tenant, machine)
+        for at in range(len(trial.machines)):
+            self.oracle.remove(f"sought {at}")
+        rungs = trial.rungs or (0,) * len(trial.machines)
+        return Attempt(tuple(answers), trial.machines, frozenset(), rungs)
 
     def _too_small(
         self, request: Request, constraints: Constraints, order: Sequence[int], purpose: Purpose
@@ -221,12 +252,14 @@ class World:
             kinds[kind] = wish, number + 1
         return self.oracle.too_small(list(kinds.values()), constraints)
 
-    def _fit_somehow(self, request: Request, constraints: Constraints, decision: Decision, unit: int) -> bool:
+    def _fit_somehow(
+        self, request: Request, constraints: Constraints, decision: Decision, order: Sequence[int], unit: int
+    ) -> bool:
         """Whether all VMs find a machine if those that stay together do so in a unit; each takes the first valid."""
-        others = frozenset(self.zone.machines[constraints.colocate].tolist()) - {unit}
+        others = frozenset(self.zone.machines[constraints.unit].tolist()) - {unit}
         names: list[str] = []
-        for at, i in enumerate(decision.trial.order):
-            *_, wish = self.wishes(request, constraints, decision.trial.order, at)
+        for at, i in enumerate(order):
+            *_, wish = self.wishes(request, constraints, order, at)
             valid = self.answer(replace(wish, refused=others, purpose=decision.purpose)).valid
             if not valid:
                 break
@@ -241,10 +274,11 @@ class World:
         request: Request,
         constraints: Constraints,
         decision: Decision,
+        order: Sequence[int],
         assigned: Sequence[Assignment],
         refused: frozenset[int],
     ) -> Attempt:
-        answers, machines, rungs, order = [], [], [], decision.trial.order
+        answers, machines, rungs = [], [], []
         choices = iter(assigned)
         for at, i in enumerate(order):
             wishes = [*self.wishes(request, constraints, order, at)]
@@ -373,6 +407,22 @@ class World:
         assert changed(self.rows(), [self.twin.view.machines, self.twin.view.racks, self.twin.view.clusters]) == []
         assert set(self.allocator.vms) == set(self.oracle.residents)
         assert set(self.allocator.tenants) == {r.tenant for r in self.oracle.residents.values()}
+
+
+def wished(constraints: Constraints, vms: Sequence[VM]) -> Constraints:
+    """The constraints of a tenant that begins with these VMs: what all of them ask for is for later ones, too."""
+    alike = {pin: {getattr(vm, pin) for vm in vms} for pin in ("datacenter", "cluster", "generation")}
+    pins = {pin: named.pop() for pin, named in alike.items() if len(named) == 1 and named not in ({""}, {"*"})}
+    return msgspec.structs.replace(constraints, **pins)
+
+
+def replace_vms(request: Request, constraints: Constraints) -> Request:
+    """The request with VMs that ask for what their tenant wants, where they do not ask for anything else."""
+    vms = []
+    for vm in request.vms:
+        missing = {pin: getattr(constraints, pin) for pin in ("datacenter", "cluster", "generation")}
+        vms.append(msgspec.structs.replace(vm, **{pin: getattr(vm, pin) or other for pin, other in missing.items()}))
+    return msgspec.structs.replace(request, vms=tuple(vms))
 
 
 def names_of(vms: Sequence[RunningVM]) -> list[str]:

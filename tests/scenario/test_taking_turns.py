@@ -14,9 +14,9 @@ import pytest
 from roost.agent import agent as agent_module
 from roost.agent.agent import Agent, AgentSettings, Ticket
 from roost.agent.courier import InlineCourier
-from roost.agent.gang import Search
 from roost.agent.operation import PlaceVMs, ReleaseVMs, SetEntry
 from roost.agent.requeue import Requeue
+from roost.agent.search import Search
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy

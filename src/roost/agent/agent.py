@@ -28,7 +28,6 @@ from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.courier import Courier, Delivery, Group
 from roost.agent.decision import Decision
 from roost.agent.evicting import MustWait, going_with
-from roost.agent.gang import Search
 from roost.agent.healing import set_aside, to_heal
 from roost.agent.lines import Lines
 from roost.agent.moving import held_for, moving, refused
@@ -50,6 +49,7 @@ from roost.agent.operation import (
     Status,
 )
 from roost.agent.replica import Replica, RoundAhead
+from roost.agent.search import IN_ALL, IN_VAIN, Search
 from roost.agent.thresholds import check_entry
 from roost.engine.explain import Explanation
 from roost.engine.recheck import Recheck
@@ -57,7 +57,7 @@ from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.engine.steps import Steps
 from roost.engine.tenant import NOWHERE
-from roost.model.availability import Short
+from roost.model.availability import Short, Spread
 from roost.model.change import Eviction, Placed
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
 from roost.model.request import HOLD, Placement, Request
@@ -86,8 +86,6 @@ LARGE = 32  # VMs of an operation, above which it takes turns with smaller ones
 ROUND_SECONDS = 0.01  # for which a round decides at the most; then the one that it is at is its last
 MUCH = 256  # VMs answered for and entries taken in, after which a step ends
 FOLLOWED = 1_000  # entries of the feed that are taken in before others have their turn
-IN_VAIN = 2_000  # VMs that may be placed in vain for one request, before others have their turn
-IN_ALL = 40_000  # and in all of its turns
 
 _encode = msgspec.json.Encoder().encode
 
@@ -136,7 +134,7 @@ class Ticket(msgspec.Struct, eq=False):
     asked: bool = False
     asking: bool = False  # it is being asked just now
     generation: int = 0  # of what it changed, once it is committed
-    search: Search | None = None  # for a place where VMs that must stay together have room, if it takes several turns
+    search: Search | None = None  # for a way to place several VMs, if it takes several turns
 
     @property
     def unfinished(self) -> bool:
@@ -586,8 +584,10 @@ class Agent:
         if not decision.ok and ticket.unfinished and not ticket.dry:
             raise _Unfinished
         if (
-            self.shadow is not None and decision.trial.top == 1 and not len(aside) and not ticket.dry
-        ):  # what avoids conflicts, or machines, is no policy's choice
+            self.shadow is not None
+            and decision.trial.top == 1
+            and not (decision.trial.sought or len(aside) or ticket.dry)
+        ):  # what avoids conflicts, or machines, or was sought for the sake of other VMs, is no policy's choice
             self.shadow.look(decision)
         arm = replica.allocator.arm_of(request.tenant)
         trial, names = decision.trial, replica.allocator.zone.machine_names
@@ -610,6 +610,8 @@ class Agent:
             refused=trial.tried,
             rungs=trial.rungs,
             short=decision.short,
+            spread=decision.spread,
+            sought=trial.sought,
             victims=replica.victims(round_, position) if decision.victims else (),
             lots=int(arm.engine.rng[0]),
             avoiding=trial.top != 1,
@@ -639,12 +641,8 @@ class Agent:
         )
 
     def _search(self, request: Request) -> Search | None:
-        """For a place that has room for all VMs of a request, if they must stay together."""
-        known = self.replica.allocator.tenants.get(request.tenant)
-        constraints = known.constraints if known else request.constraints
-        if constraints is None or not constraints.colocate:
-            return None
-        return Search(IN_VAIN, IN_ALL, self._clock, ROUND_SECONDS)
+        """For a way to place all VMs of a request, if there are several."""
+        return Search(IN_VAIN, IN_ALL, self._clock, ROUND_SECONDS) if len(request.vms) > 1 else None
 
     def _evict(self, operation: EvictVMs, common: _Common) -> Proposal:
         """VMs go that are not of the highest priority, and those that have to go with them."""
@@ -866,14 +864,15 @@ class Agent:
         elif isinstance(outcome, Replayed):
             mine = _is_of(outcome, self.name, round_, position)
             decided = outcome.decided
-            evicted, short = evicted_of(decided.record.victims), decided.record.short
+            record = decided.record
             self._answer(
                 ticket,
                 "done",
                 placed=decided.placed,
-                evicted=evicted,
-                short=short,
-                generation=decided.record.generation,
+                evicted=evicted_of(record.victims),
+                short=record.short,
+                spread=record.spread,
+                generation=record.generation,
                 replayed=not mine,
                 took=took,
             )
@@ -883,8 +882,8 @@ class Agent:
             self._answer(ticket, "declined", ticket.refusal, took=took)
         elif ticket.decision is not None and not ticket.decision.ok:
             detail = f"no machine for VM {ticket.decision.trial.failed_vm} of the request"
-            if ticket.search and ticket.search.left:
-                detail += f" (cut short: {ticket.search.left:,} places that may have room for all were not tried)"
+            if ticket.search and ticket.search.unfinished:
+                detail += f" (cut short: {ticket.search.unfinished})"
             self._answer(ticket, "declined", detail, took=took)
         elif ticket.decision is not None:
             decision, running = ticket.decision, self.replica.running
@@ -895,6 +894,7 @@ class Agent:
                 placements=decision.placements,
                 evicted=evicted,
                 short=decision.short,
+                spread=decision.spread,
                 generation=outcome.stamp,
                 took=took,
             )
@@ -950,6 +950,7 @@ class Agent:
         placed: Sequence[Placed] = (),
         evicted: tuple[Evicted, ...] = (),
         short: tuple[Short, ...] = (),
+        spread: tuple[Spread, ...] = (),
         replayed: bool = False,
         took: int = 0,
     ) -> None:
@@ -965,6 +966,7 @@ class Agent:
             placements=placements,
             evicted=evicted,
             short=short,
+            spread=spread,
             detail=str(error) if error else detail,
             code=error.code if error else "",
             where=error.where if isinstance(error, InvalidInput) else "",

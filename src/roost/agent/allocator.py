@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from roost.agent.decision import Decision
 from roost.agent.evicting import MustWait, Prices, choose_victims, never
-from roost.agent.gang import Search, Trial, place_gang
+from roost.agent.gang import Trial, place_gang
 from roost.agent.order import placing_order
 from roost.agent.rehearsal import Rehearsal, try_out
 from roost.agent.remedy import seeking_remedies
+from roost.agent.search import Search
 from roost.agent.seating import Seating, seating
 from roost.engine.admission import refusal
 from roost.engine.compiler import compile_rules
@@ -30,7 +31,7 @@ from roost.engine.steps import Steps, finish
 from roost.engine.tenant import NOWHERE
 from roost.engine.view import View
 from roost.model.errors import InvalidInput, UnknownName
-from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request, Terms, hold_of
+from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request, Terms, heeding, hold_of
 from roost.model.rows import MachineState
 from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
@@ -199,10 +200,11 @@ class Allocator:
 
         What is `fixed` cannot give way; raises MustWait, and changes nothing, if it would have to. `leaving`: the VMs
         of the request as they run now, and what is held for them; they are off the rows if all find other machines.
-        `search`: for how long to look for a place where VMs that must stay together have room, and where they had not.
+        `search`: for how long to look for a way to place all of several VMs, and what was tried in vain.
         `aside`: machines that are to have none of them; nor has anybody to give way then.
         """
         tenant = self._tenant_of(request)
+        request = heeding(request, tenant.constraints)
         names, numbers = self._name_vms(request, tenant, leaving)
         if len(self.numbers) > MOST_NUMBERS:
             self.numbers.keep(self.tenants, set(self.view.machines["owner"].tolist()))
@@ -371,10 +373,10 @@ class Allocator:
         """The tenant of a request, existing or new, or an error that says what is wrong with its constraints."""
         tenant = self.tenants.get(request.tenant)
         if tenant is None:
-            tenant = Tenant(request.constraints or UNCONSTRAINED)
+            tenant = Tenant((request.constraints or UNCONSTRAINED).wished_by(request.vms))
             for name, wanted in tenant.constraints.sets.items():
                 self.zone.availability.check(name, wanted)
-        elif request.constraints is not None and request.constraints != tenant.constraints:
+        elif request.constraints is not None and not _same(request.constraints, tenant.constraints):
             raise InvalidInput(
                 "request.constraints",
                 f"differ from those that tenant {request.tenant} has",
@@ -540,6 +542,7 @@ class Allocator:
     ) -> Steps[Explanation]:
         """The same a step at a time, of the zone as it is at the first one."""
         tenant = self._tenant_of(request)
+        request = heeding(request, tenant.constraints)
         arm = self.arm_of(request.tenant)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
         number, what_for = self._number(request), _purpose(tenant, purpose)
@@ -577,6 +580,7 @@ class Allocator:
         """The same a step at a time, of the zone as it is at the first one."""
         row = self.zone.machine(machine)
         tenant = self._tenant_of(request)
+        request = heeding(request, tenant.constraints)
         arm = self.arm_of(request.tenant)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
         number, what_for = self._number(request), _purpose(tenant, None)
@@ -635,6 +639,7 @@ class Allocator:
             aside=trial.aside,
             earlier=tuple((m, trial.shapes[i]) for i, m in zip(trial.order[:at], trial.machines, strict=False)),
             chosen=trial.machines[at] if at < len(trial.machines) else None,
+            sought=trial.sought,
         )
 
     # ------------------------------------------------------------------------------------------- looking
@@ -675,6 +680,14 @@ class Allocator:
         """Raise unless the rows are exactly what the running VMs make of the zone."""
         staying = (vm for vm in self.vms.values() if self.leaving.get(vm.name) is not vm)
         self.view.check_invariants((vm.machine, vm.shape) for vm in staying)
+
+
+def _same(given: Constraints, known: Constraints) -> bool:
+    """Whether constraints are those that a tenant has; where its VMs are to be may have come of its first VMs."""
+    if given == known:
+        return True
+    pins = {pin: wanted for pin, wanted in known.pins.items() if not getattr(given, pin)}
+    return bool(pins) and msgspec.structs.replace(given, **pins) == known
 
 
 def _giving_way(found: Explanation, subject: Subject, victims: Iterable[RunningVM]) -> Explanation:

@@ -10,7 +10,7 @@ from roost.agent.gang import Trial
 from roost.engine.explain import Explanation, WhyNot
 from roost.engine.selection import Engine
 from roost.engine.steps import Steps, finish
-from roost.model.availability import Short
+from roost.model.availability import Short, Spread
 from roost.model.request import Constraints, Placement, Request
 from roost.model.thresholds import Purpose
 
@@ -41,6 +41,12 @@ class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
         """What best effort could not reach."""
         machines = self.allocator.zone.machines
         return self.trial.short(machines["rack"], machines["update_domain"]) if self.ok else ()
+
+    @property
+    def spread(self) -> tuple[Spread, ...]:
+        """How the tenant's VMs lie now, of those that are held to any terms."""
+        machines = self.allocator.zone.machines
+        return self.trial.spread(machines["rack"], machines["update_domain"]) if self.ok else ()
 
     @property
     def purpose(self) -> Purpose:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from roost.agent.backtracking import OutOfTurn, is_small, seeking
+from roost.agent.search import Search
 from roost.agent.seating import FREE, Part, Seating
-from roost.engine.capacity import roomy
+from roost.engine.capacity import roomiest_racks, roomy
 from roost.engine.selection import Assignment, Engine
 from roost.engine.shape import Shape
 from roost.engine.steps import Steps, finish
 from roost.engine.tenant import NOWHERE
-from roost.model.availability import Short
-from roost.model.request import Constraints, Terms
+from roost.model.availability import Short, Spread
+from roost.model.request import UNCONSTRAINED, Constraints, Terms
 from roost.model.thresholds import Purpose
 
 STEP = 64  # VMs that are placed before others have their turn
+RETRIES = 3  # of a request too large for every way to be tried
 
 
 class Seat(NamedTuple):
@@ -46,6 +49,7 @@ class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
     updated: int = 0  # machines looked at to bring caches up to date
     top: int = 1  # see `Engine.assign`
     aside: NDArray[np.int64] = NOWHERE  # machines that were not to have any
+    sought: bool = False  # not each VM by itself got the best machine: only so all of them found one
 
     @property
     def failed_vm(self) -> int | None:
@@ -67,6 +71,27 @@ class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
     def found(self, of_set: str) -> tuple[int, ...]:
         """The machines that VMs of a set found, or those in none."""
         return _found(self.seating, self.order, self.machines, of_set)
+
+    def spread(self, racks: NDArray[np.integer], update_domains: NDArray[np.integer]) -> tuple[Spread, ...]:
+        """How VMs that are held to any terms lie now; `racks`, `update_domains`: of each machine."""
+        found = []
+        for name, part in self.seating.parts.items():
+            if part.terms.constraints == UNCONSTRAINED:
+                continue
+            homes = [*part.homes, *self.found(name)]
+            in_racks, in_domains = Counter(racks[homes].tolist()), Counter(update_domains[homes].tolist())
+            found.append(
+                Spread(
+                    set=name,
+                    vms=len(homes),
+                    fault_domains=len(in_racks),
+                    most_in_fault_domain=max(in_racks.values()),
+                    update_domains=len(in_domains),
+                    most_in_update_domain=max(in_domains.values()),
+                    most_on_machine=max(Counter(homes).values()),
+                )
+            )
+        return tuple(found)
 
     def short(self, racks: NDArray[np.integer], update_domains: NDArray[np.integer]) -> tuple[Short, ...]:
         """What best effort could not reach; `racks`, `update_domains`: of each machine."""
@@ -105,32 +130,6 @@ def _counting(seating: Seating, order: Sequence[int], machines: Sequence[int], a
     return (*part.homes, *_found(seating, order, machines[:at], own)), sum(sets[i] == own for i in order[at:])
 
 
-class Search:
-    """A search for a place where VMs that must stay together have room, over several turns if it takes that many."""
-
-    def __init__(self, in_turn: int, in_all: int, clock: Callable[[], float], seconds: float) -> None:
-        """`in_turn`, `in_all`: VMs that may be placed in vain; `seconds`: that a turn may take."""
-        self._in_turn, self._in_all, self._clock, self._seconds = in_turn, in_all, clock, seconds
-        self._began, self._before, self._spent = 0.0, 0, 0  # the turn, and VMs placed in vain before it, and in all
-        self.tried: tuple[int, ...] = ()  # units (see `TenantDesk.unit_of`) that turned out to be too small
-        self.left = 0  # units that may have room and were not tried when the last turn ended
-
-    def begin(self) -> None:
-        """Have another turn."""
-        self._began, self._before, self.left = self._clock(), self._spent, 0
-
-    def note(self, tried: tuple[int, ...], placed: int) -> bool:
-        """So many VMs were placed in the last of these in vain; whether the turn is over."""
-        self.tried, self._spent = tried, self._spent + placed
-        late = self._clock() - self._began > self._seconds
-        return late or self._spent - self._before >= self._in_turn
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether there is more to try, and another turn to do it in."""
-        return self.left > 0 and self._spent < self._in_all
-
-
 def place_gang(
     engine: Engine,
     shapes: tuple[Shape, ...],
@@ -142,7 +141,8 @@ def place_gang(
     """Place the VMs one by one, in order. If one finds no machine, nothing stays placed. `top`: see `Engine.assign`.
 
     VMs that must stay together may start in a place too small for all of them; then the others that have room in sum
-    are tried, too, for as long as the `search` allows. The trial returned for a failure is the one that got furthest.
+    are tried, too. If that is in vain, other ways are sought. All of it for as long as the `search` allows. The trial
+    returned for a failure is the one that got furthest, each VM by itself.
     """
     return finish(placing_gang(engine, shapes, tuple(order), seating, top, search))
 
@@ -157,27 +157,110 @@ def placing_gang(
 ) -> Steps[Trial]:
     """The same a step at a time: for an engine that nobody else uses meanwhile."""
     try:
-        tried = search.tried if search else ()
         if search:
             search.begin()
-        closed = closed_units(engine, shapes, order, seating, tried)
-        trial = furthest = yield from _attempt(engine, shapes, order, seating, closed, tried, top)
-        while trial.failed_vm is not None and (unit := _too_small(engine, trial)) is not None:
-            assert unit not in trial.refused, "no rule of the policy keeps VMs out of a refused unit"
-            tried = (*tried, unit)
-            over = search is not None and search.note(tried, len(trial.machines))
-            closed = (*trial.refused, unit) if len(tried) > 1 else closed_units(engine, shapes, order, seating, tried)
-            left = _units(engine, seating) - len(closed)
-            if search and over:
-                search.left = left
-            if left == 0 or over:
-                break
-            yield
-            trial = yield from _attempt(engine, shapes, order, seating, closed, tried, top)
-            furthest = max(furthest, trial, key=lambda t: len(t.machines))
-        return trial if trial.failed_vm is None else furthest
+        trial = yield from _placing_one_by_one(engine, shapes, order, seating, top, search)
+        if trial.failed_vm is None or len(order) == 1 or (search and search.left):
+            return trial
+        yield
+        return (yield from _placing_otherwise(engine, trial, search or Search())) or trial
     finally:
         engine.desk.close()
+
+
+def _placing_one_by_one(
+    engine: Engine,
+    shapes: tuple[Shape, ...],
+    order: tuple[int, ...],
+    seating: Seating,
+    top: int,
+    search: Search | None,
+) -> Steps[Trial]:
+    """The best machine for each VM in its turn, in one unit after another if they must stay together."""
+    tried = search.tried if search else ()
+    closed = closed_units(engine, shapes, order, seating, tried)
+    trial = furthest = yield from _attempt(engine, shapes, order, seating, closed, tried, top)
+    while trial.failed_vm is not None and (unit := _too_small(engine, trial)) is not None:
+        if unit in trial.refused:  # a rule of one's own does not keep VMs out of a refused unit
+            break
+        tried = (*tried, unit)
+        over = search is not None and search.note(tried, len(trial.machines))
+        closed = (*trial.refused, unit) if len(tried) > 1 else closed_units(engine, shapes, order, seating, tried)
+        left = _units(engine, seating) - len(closed)
+        if search and over:
+            search.left = left
+        if left == 0 or over:
+            break
+        yield
+        trial = yield from _attempt(engine, shapes, order, seating, closed, tried, top)
+        furthest = max(furthest, trial, key=lambda t: len(t.machines))
+    return trial if trial.failed_vm is None else furthest
+
+
+def _placing_otherwise(engine: Engine, failed: Trial, search: Search) -> Steps[Trial | None]:
+    """A request that found no machine for one of its VMs, each by itself, in a way that suits all of them together."""
+    if is_small(engine, failed.shapes):
+        return (yield from _placing_as_sought(engine, failed, search))
+    order, orders = failed.order, {failed.order}
+    racks = _few_racks(engine, failed)
+    while not search.spend(len(failed.machines)) and len(orders) <= RETRIES:
+        order = _with_first(failed, order)
+        if order in orders and not racks:
+            return None
+        orders.add(order)
+        yield
+        trial = yield from _attempt(engine, failed.shapes, order, failed.seating, racks, (), failed.top)
+        if trial.failed_vm is None:
+            return msgspec.structs.replace(trial, refused=(), sought=True)
+        failed, racks = trial, ()
+    return None
+
+
+def _placing_as_sought(engine: Engine, failed: Trial, search: Search) -> Steps[Trial | None]:
+    """Place VMs where a search over every way finds room for them, if it does."""
+    view, shapes = engine.view, failed.shapes
+    try:
+        steps = yield from seeking(engine, shapes, failed.order, failed.seating, search)
+    except OutOfTurn:
+        search.cut = True
+        return None
+    if not steps:
+        return None
+    before = view.attempt()
+    try:
+        for step in steps:
+            view.place(step.machine, shapes[step.vm])
+    except BaseException:  # an interrupt leaves no half tenant either
+        view.rewind(before)
+        raise
+    view.keep()
+    order, machines, rungs = zip(*steps, strict=True)
+    view.note_overfilled(machines)
+    found = {"order": order, "machines": machines, "rungs": rungs if any(rungs) else ()}
+    return msgspec.structs.replace(failed, **found, refused=(), tried=(), sought=True)
+
+
+def _with_first(failed: Trial, order: tuple[int, ...]) -> tuple[int, ...]:
+    """The order in which VMs like the one that found no machine come before others of their priority."""
+    assert failed.failed_vm is not None
+    first = failed.shapes[failed.failed_vm]
+    return tuple(sorted(order, key=lambda i: (failed.shapes[i].traits["priority"], failed.shapes[i] is not first)))
+
+
+def _few_racks(engine: Engine, failed: Trial) -> tuple[int, ...]:
+    """All racks but those with most room, as units to keep out of, if VMs must be in few racks and are in none yet."""
+    part = failed.seating.parts.get("")
+    if part is None or part.homes or part.terms.constraints.max_fault_domains < 2:
+        return ()
+    wanted = _together(failed.shapes, failed.order, failed.seating)
+    best = roomiest_racks(engine, wanted, part.terms.constraints)
+    others = np.setdiff1d(np.arange(len(engine.view.racks)), best)
+    return tuple((others + engine.desk.first_unit("rack")).tolist())
+
+
+def _together(shapes: Sequence[Shape], order: Sequence[int], seating: Seating) -> list[tuple[Shape, int]]:
+    """The VMs in no set: how many of each shape."""
+    return list(Counter(shapes[i] for i in order if not seating.sets or not seating.sets[i]).items())
 
 
 def closed_units(
@@ -190,27 +273,24 @@ def closed_units(
     if not tried:
         return ()
     constraints = seating.parts[""].terms.constraints
-    colocate = constraints.colocate
-    wanted = Counter(shapes[i] for i in order if not seating.sets or not seating.sets[i])
-    room = roomy(engine, list(wanted.items()), colocate, constraints)
-    first = engine.desk.first_unit(colocate)
+    room = roomy(engine, _together(shapes, order, seating), constraints.unit, constraints)
+    first = engine.desk.first_unit(constraints.unit)
     small = np.setdiff1d(np.flatnonzero(~room) + first, tried)
     return (*small.tolist(), *tried)
 
 
 def _units(engine: Engine, seating: Seating) -> int:
     """How many there are of what VMs must stay together in."""
-    colocate = seating.parts[""].terms.constraints.colocate
-    return int(engine.view.machines[colocate].max()) + 1
+    return int(engine.view.machines[seating.parts[""].terms.constraints.unit].max()) + 1
 
 
 def _too_small(engine: Engine, trial: Trial) -> int | None:
     """The unit in which VMs that must stay together began, if they may begin in another."""
     part = trial.seating.parts.get("")
-    if part is None or not part.terms.constraints.colocate or part.homes or part.terms.best_effort:
+    if part is None or not part.terms.constraints.unit or part.homes or part.terms.best_effort:
         return None
     began = trial.found("")
-    return engine.desk.unit_of(began[0], part.terms.constraints.colocate) if began else None
+    return engine.desk.unit_of(began[0], part.terms.constraints.unit) if began else None
 
 
 def _attempt(

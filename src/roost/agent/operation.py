@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from roost.model.availability import Short
+from roost.model.availability import Short, Spread
 from roost.model.inventory import MachineSpec
 from roost.model.request import Placement, Request
 from roost.store.contract import EXISTING, NO_PREMISE, Premise
@@ -182,6 +182,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     placements: tuple[Placement, ...] = ()
     evicted: tuple[Evicted, ...] = ()  # what gave way to them
     short: tuple[Short, ...] = ()  # what best effort could not reach
+    spread: tuple[Spread, ...] = ()  # how VMs of the tenant lie that are held to any terms
     detail: str = ""
     code: str = ""  # of the error, if it is invalid
     where: str = ""  # the part of the operation that the error is about

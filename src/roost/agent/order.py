@@ -4,13 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from roost.engine.shape import Shape
+from roost.engine.shape import MOST_KNOWN, Shape
 from roost.model.zone import Zone
+
+PLACING = ("vm_type", "features", "datacenter", "generation", "cluster")  # traits that say where a VM could ever be
 
 
 def placing_order(zone: Zone, shapes: Sequence[Shape], sets: Sequence[str] = ()) -> list[int]:
     """Highest priority first: what gives way must not be of the request itself. Then one availability set after the
-    other, as they come. Then hardest first, while every rack is still open: pinned, then special hardware, then large.
+    other, as they come. Then hardest first, while every rack is still open: those that the fewest racks could ever
+    have, then the fewest machines, then large ones.
 
     A VM that fits few racks would find them taken (for the tenant's fault domains) by VMs that fit anywhere. `sets`:
     of each VM, if its tenant has any.
@@ -27,11 +30,27 @@ def placing_order(zone: Zone, shapes: Sequence[Shape], sets: Sequence[str] = ())
 
 
 def _ease(zone: Zone, shape: Shape) -> tuple[int, int, int, float]:
+    """The priority of a shape, the racks and machines that could have it if they were empty, and how small it is."""
     traits = shape.traits
-    pins = sum(traits[pin] >= 0 for pin in ("cluster", "datacenter", "generation"))
-    capacity = np.array([g.capacity for g in zone.generations], float)
-    demand = zone.demand[traits["vm_type"]]
-    shares = np.divide(demand, capacity, out=np.zeros_like(capacity), where=capacity > 0).max(axis=1)
-    supported = zone.supported[traits["vm_type"]].astype(bool)
-    smallest = float(shares[supported].min()) if supported.any() else 1.0
-    return traits["priority"], -pins, -int(traits["features"]).bit_count(), -smallest
+    key = tuple([traits[trait] for trait in PLACING])
+    if (found := zone.eases.get(key)) is None:
+        if len(zone.eases) >= MOST_KNOWN:
+            zone.eases.clear()
+        found = zone.eases[key] = _support(zone, *key)
+    return traits["priority"], *found
+
+
+def _support(
+    zone: Zone, vm_type: int, features: int, datacenter: int, generation: int, index: int
+) -> tuple[int, int, float]:
+    clusters = zone.clusters
+    takes = (clusters["supports"][:, vm_type] != 0) & (clusters["features"] & features == features)
+    for field, pin in (("datacenter", datacenter), ("generation", generation), ("index", index)):
+        if pin >= 0:
+            takes &= clusters[field] == pin
+    if not takes.any():
+        return 0, 0, 0.0
+    here = clusters[takes]
+    capacity = here["capacity"] / here["machines"][:, None]
+    shares = here["demands"][:, vm_type] / np.maximum(capacity, 1)
+    return int(here["racks"].sum()), int(here["machines"].sum()), -float(shares.max(axis=1).min())

@@ -17,7 +17,7 @@ from roost.engine.recheck import rows_of
 from roost.engine.ruleset import RulePolicy
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput
-from roost.model.request import Placement, Request
+from roost.model.request import Placement, Request, heeding
 from roost.model.thresholds import Purpose
 from roost.store.contract import Decided, Round, Store, Victim
 from roost.store.history import ledger_at
@@ -41,6 +41,7 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
     allocator.engine.rng[0] = record.lots
     index = allocator.zone.machine_index
     request, leaving = _request(allocator, operation)
+    request = heeding(request, record.constraints)
     tenant = allocator.tenants.get(request.tenant)
     if tenant is not None:
         tenant.constraints = record.constraints
@@ -59,6 +60,7 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
         hits=record.hits,
         updated=record.updated,
         aside=set_aside(allocator.zone, operation.aside if isinstance(operation, HealVMs) else None),
+        sought=record.sought,
     )
     victims = tuple(allocator.vms[victim.vm.vm] for victim in record.victims)
     return allocator.recall(request, trial, _placements(decided), victims)

@@ -6,6 +6,7 @@ from types import ModuleType
 
 from roost.agent.gang import Trial, placing_gang
 from roost.agent.order import placing_order
+from roost.agent.search import Search
 from roost.agent.seating import Seating
 from roost.engine.compiler import uncompilable
 from roost.engine.ruleset import RuleSet
@@ -44,12 +45,14 @@ class Rehearsal:
         self._lots = engine.rng.copy()
         self._as_of = engine.view.revision if as_of is None else as_of
 
-    def trying_out(self, request: Request, tenant: int, beside: Seating, purpose: Purpose) -> Steps[Trial]:
-        """What would come of a request, a step at a time; nothing stays placed."""
+    def trying_out(
+        self, request: Request, tenant: int, beside: Seating, purpose: Purpose, search: Search | None = None
+    ) -> Steps[Trial]:
+        """What would come of a request, a step at a time; nothing stays placed. `search`: see `place_gang`."""
         shapes = tuple(self.shapes.of(vm, tenant, f"request.vms[{i}]", purpose) for i, vm in enumerate(request.vms))
         self.engine.rng[:] = self._lots
         order = placing_order(self.engine.view.zone, shapes, beside.sets)
-        trial = yield from placing_gang(self.engine, shapes, tuple(order), beside)
+        trial = yield from placing_gang(self.engine, shapes, tuple(order), beside, search=search)
         if trial.failed_vm is None:
             for i, machine in zip(trial.order, trial.machines, strict=True):
                 self.engine.view.remove(machine, trial.shapes[i])

@@ -11,6 +11,7 @@ import numpy as np
 
 from roost.agent.gang import Trial
 from roost.agent.rehearsal import Rehearsal
+from roost.agent.search import IN_VAIN, Search
 from roost.engine.explain import Remedies, Remedy
 from roost.engine.steps import CutShort, Steps
 from roost.engine.view import View
@@ -62,7 +63,8 @@ def seeking_remedies(
 
 def _fits(rehearsal: Rehearsal, wanted: Request, number: int, failed: Trial, under: Constraints) -> Steps[bool]:
     beside = failed.seating.under(under)
-    trial = yield from rehearsal.trying_out(wanted, number, beside, failed.purpose)
+    brief = Search(in_turn=IN_VAIN)  # there are many to try
+    trial = yield from rehearsal.trying_out(wanted, number, beside, failed.purpose, brief)
     yield
     return trial.failed_vm is None
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from roost.agent import foresight as foresight_
 from roost.agent.allocator import Allocator, RunningVM, Tenant
 from roost.agent.decision import Decision
-from roost.agent.gang import Search
 from roost.agent.registry import Registry
 from roost.agent.relief import Relief
+from roost.agent.search import Search
 from roost.agent.thresholds import read_entry
 from roost.agent.waiting import WaitingBook
 from roost.engine.recheck import rows_of

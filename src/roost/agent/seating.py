@@ -51,7 +51,7 @@ def seating(
     constraints: Constraints, vms: Sequence[VM], running: Iterable[RunningVM], leaving: Collection[RunningVM] = ()
 ) -> Seating:
     """How VMs are placed beside those of the same tenant that run, without those that leave."""
-    if constraints == UNCONSTRAINED:
+    if constraints == UNCONSTRAINED or not constraints.on_places:
         return FREE
     staying = [each for each in running if not leaving or each not in leaving]
     if not constraints.sets:
@@ -65,7 +65,7 @@ def seating(
 
 def seated(constraints: Constraints, vms: Sequence[VM], homes: Mapping[str, Sequence[int]]) -> Seating:
     """The same, once it is known where the VMs of each set are."""
-    if constraints == UNCONSTRAINED:
+    if constraints == UNCONSTRAINED or not constraints.on_places:
         return FREE
     sets = tuple([vm.set for vm in vms]) if constraints.sets else ()
     parts = {}

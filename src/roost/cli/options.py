@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from roost.rules.own import OwnRules
 
 T = TypeVar("T")
+LATER = "Later VMs of a new tenant, too, unless they say otherwise; '*' is any."
 PAGE = 1_000  # the most that is asked for at once
 SERVICE, VMS, CONSTRAINTS = "Where the service is", "What the VMs ask for", "What the tenant asks of its VMs together"
 
@@ -113,9 +114,9 @@ class VMs:
         ),
     ] = None
     priority: Annotated[str, _about(VMS, "--priority", help="A priority band of the zone.")] = ""
-    datacenter: Annotated[str, _about(VMS, "--datacenter", help="Only there.")] = ""
-    cluster: Annotated[str, _about(VMS, "--cluster", help="Only there.")] = ""
-    generation: Annotated[str, _about(VMS, "--generation", help="Only on hardware of this generation.")] = ""
+    datacenter: Annotated[str, _about(VMS, "--datacenter", help=f"Only there. {LATER}")] = ""
+    cluster: Annotated[str, _about(VMS, "--cluster", help=f"Only there. {LATER}")] = ""
+    generation: Annotated[str, _about(VMS, "--generation", help=f"Only on such hardware. {LATER}")] = ""
     isolated: Annotated[bool, _about(VMS, "--isolated", help="No VM of another tenant on their machines.")] = False
     requires: Annotated[
         list[str] | None, _about(VMS, "--requires", help="A hardware feature; repeatable.", metavar="FEATURE")

@@ -135,7 +135,8 @@ def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
     if output is Form.JSON:
         print_json(found)
         return
-    constraints = [f"{name} {value}" for name, value in found.constraints.named.items()]
+    wanted = {**found.constraints.named, **found.constraints.pins}
+    constraints = [f"{name} {value}" for name, value in wanted.items()]
     if found.constraints.evict_together:
         constraints.append("evict_together")
     if found.constraints.best_effort:
@@ -254,6 +255,8 @@ def _show_placed(placed: Placed, output: Form) -> None:
     print_table(("vm", "type", "machine"), ((each.vm, each.type, each.machine) for each in placed.vms))
     if placed.evictions:
         advise(_given_way(placed))
+    for spread in placed.spread:
+        advise(f"spread: {spread}")
     for short in placed.short:
         advise(f"short of what was asked: {short}")
     if placed.dry_run:

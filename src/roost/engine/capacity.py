@@ -62,25 +62,15 @@ def roomy(
     zone for each shape, whatever the number of VMs and units.
     """
     rows = engine.view.machines
-    racks = rows["rack"]
-    unit_of_rack = np.zeros(int(racks.max()) + 1, np.int64)
-    unit_of_rack[racks] = rows[unit]
+    unit_of_rack = _units_of_racks(rows, unit)
     count = int(rows[unit].max()) + 1
     bands = {engine.rules.view_of(shape.traits["priority"]) for shape, _ in wanted}
     alike = len(bands) == 1  # else what one does to a machine may be what another is waiting for
     enough, useful = np.ones(count, np.bool_), np.zeros(len(rows), np.bool_)
     needed = np.zeros(rows["capacity"].shape[1], np.int64)
     for shape, number in wanted:
-        fit = amounts_fit(engine, shape, rows)
-        if constraints.max_per_machine:
-            fit = np.minimum(fit, constraints.max_per_machine)
-        fit[~shape.row["supported"][0][rows["generation"]].astype(np.bool_)] = 0
-        if alike:
-            fit[engine.judge(engine.view, shape, TenantDesk(engine.view)).verdicts >= 0] = 0
+        fit, in_rack = _fit(engine, shape, constraints, alike)
         useful |= fit > 0
-        in_rack = np.bincount(racks, fit, len(unit_of_rack)).astype(np.int64)
-        if constraints.max_per_rack:
-            in_rack = np.minimum(in_rack, constraints.max_per_rack)
         enough &= _in_best_racks(in_rack, unit_of_rack, count, constraints.max_fault_domains) >= number
         needed += number * _least(shape)
     all_of_them = sum(number for _, number in wanted)
@@ -92,6 +82,45 @@ def roomy(
         for r, amount in enumerate(needed.tolist()):
             enough &= np.bincount(rows[unit][useful], free[useful, r], count) >= amount
     return enough
+
+
+def roomiest_racks(engine: Engine, wanted: Sequence[tuple[Shape, int]], constraints: Constraints) -> NDArray[np.int64]:
+    """As many racks as VMs may be in that have most room for them, so many of each shape; all in the unit that VMs must
+    stay in, if they must in one.
+    """
+    rows, most = engine.view.machines, constraints.max_fault_domains
+    shares = [_fit(engine, shape, constraints, alike=True)[1] / number for shape, number in wanted]
+    room: NDArray[np.float64] = np.min(shares, axis=0)
+    units = _units_of_racks(rows, constraints.unit) if constraints.unit else np.zeros(len(room), np.int64)
+    order = np.lexsort((-room, units))
+    place = np.arange(len(order)) - np.searchsorted(units[order], units[order])
+    best = order[place < most]
+    found: NDArray[np.int64] = best[units[best] == np.argmax(np.bincount(units[best], room[best]))]
+    return found
+
+
+def _fit(
+    engine: Engine, shape: Shape, constraints: Constraints, alike: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many of a shape fit on each machine, and in each rack; `alike`: on those that are valid for it now."""
+    rows = engine.view.machines
+    fit = amounts_fit(engine, shape, rows)
+    if constraints.max_per_machine:
+        fit = np.minimum(fit, constraints.max_per_machine)
+    fit[~shape.row["supported"][0][rows["generation"]].astype(np.bool_)] = 0
+    if alike:
+        fit[engine.judge(engine.view, shape, TenantDesk(engine.view)).verdicts >= 0] = 0
+    in_rack = np.bincount(rows["rack"], fit, len(engine.view.racks)).astype(np.int64)
+    if constraints.max_per_rack:
+        in_rack = np.minimum(in_rack, constraints.max_per_rack)
+    return fit, in_rack
+
+
+def _units_of_racks(rows: NDArray[np.void], unit: str) -> NDArray[np.int64]:
+    """The rack, cluster or datacenter that each rack is in."""
+    found = np.zeros(int(rows["rack"].max()) + 1, np.int64)
+    found[rows["rack"]] = rows[unit]
+    return found
 
 
 def _in_best_racks(

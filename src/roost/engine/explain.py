@@ -47,6 +47,7 @@ class Subject:
     aside: NDArray[np.int64]  # machines that were not to have it, whatever the rules say
     earlier: Sequence[tuple[int, Shape]]
     chosen: int | None  # the machine it got
+    sought: bool = False  # not because it is the best for this VM, but because only so all of them found one
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class Explanation:
     valid: int
     funnel: tuple[Stage, ...]
     reasons: tuple[Reason, ...]  # every machine that is not valid is in exactly one
-    candidates: tuple[Candidate, ...]  # the chosen one, then the best of those it beat (its equals, if it beat none)
+    candidates: tuple[Candidate, ...]  # the chosen one, then the best of those it beat (if it beat none, of others)
     tied: int  # machines that every preference finds equal to the chosen one, itself included
     decided_by: str | None  # the preference that put the first candidate before the next best
     as_good: int = 1  # of the best machines, those that counted as good as one another, since others had to give way
@@ -119,6 +120,7 @@ class Explanation:
     cut_short: bool = False  # there may be more of these: there was no time to try all
     of_set: str = ""  # the VM's availability set
     waived: tuple[str, ...] = ()  # what it was not held to, as no machine would have done
+    sought: bool = False  # each VM by itself on its best machine, not all would have found one
 
     def with_remedies(self, remedies: Remedies) -> Explanation:
         """The same, with what would make it fit."""
@@ -131,6 +133,9 @@ class Explanation:
     @property
     def summary(self) -> str:
         """The one-line form."""
+        if self.machine is not None and self.sought:
+            why = "taken so that all VMs of the request find one"
+            return f"{self.machine}: one of {self.valid:,} valid machines out of {self.machines:,}, {why}"
         if self.machine is not None:
             how = f"one of {self.tied:,} equally good" if self.tied > 1 else "the single best"
             if self.as_good > 1:
@@ -194,7 +199,7 @@ class WhyNot:
     """Why one machine was not chosen for a VM."""
 
     machine: str
-    verdict: Literal["chosen", "refused", "cluster_not_selected", "lost", "drawn"]
+    verdict: Literal["chosen", "refused", "cluster_not_selected", "lost", "drawn", "not_sought"]
     rule: str | None  # the deciding rule
     reason: str
     winner: str | None = None
@@ -227,11 +232,12 @@ def explaining(engine: Engine, view: View, subject: Subject) -> Steps[Explanatio
         worse = order[judged.keys[order] > mine]
         if alike > 1:
             worse = order[order != first]
-        elif len(worse):
+        elif len(worse) and not subject.sought:
             rule = deciding(rules.shifts, mine, int(judged.keys[worse[0]]))
             decided_by = rules.preferences[rule].rule.name if rule is not None else None
         equal = [m for m in order[: CANDIDATES + 1].tolist() if m != first]
-        listed = [first, *(worse[: CANDIDATES - 1].tolist() or equal)][:CANDIDATES]
+        beaten = [] if subject.sought else worse[: CANDIDATES - 1].tolist()
+        listed = [first, *(beaten or equal)][:CANDIDATES]
     yield
     failure = (yield from _failing(engine, scratch, subject, desk)) if subject.chosen is None else None
     return Explanation(
@@ -250,6 +256,7 @@ def explaining(engine: Engine, view: View, subject: Subject) -> Steps[Explanatio
         failure=failure,
         of_set=subject.of_set,
         waived=tuple(subject.waived),
+        sought=subject.sought,
     )
 
 
@@ -269,6 +276,9 @@ def why_not(engine: Engine, view: View, subject: Subject, machine: int) -> WhyNo
         text = _text(engine, scratch, verdict, int(judged.details[machine]), subject.of_set)
         return WhyNot(name, "refused", bound.rule.name, text, winner)
     assert subject.chosen is not None, "a valid machine exists, yet none was chosen"
+    if subject.sought:
+        reason = f"{winner} was taken so that all VMs of the request find a machine"
+        return WhyNot(name, "not_sought", None, reason, winner)
     chosen = chosen_clusters(engine, scratch, subject.shape, judged)
     cluster = int(scratch.machines[machine]["cluster"])
     if cluster not in chosen:

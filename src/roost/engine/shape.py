@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from roost.engine.rule import TRAIT_FIELDS
 from roost.engine.ruleset import RuleSet
 from roost.model.errors import InvalidInput, UnknownName
-from roost.model.request import VM
+from roost.model.request import ANY, VM
 from roost.model.thresholds import Purpose
 from roost.model.zone import Zone
 
@@ -141,8 +141,8 @@ class Shapes:
 
 
 def _find(name: str, known: tuple[str, ...], where: str, kind: str) -> int:
-    """The index of a name, -1 for no name."""
-    if not name:
+    """The index of a name, -1 for no name or any."""
+    if not name or name == ANY:
         return -1
     if name not in known:
         raise UnknownName(where, kind, name, known)

@@ -6,7 +6,7 @@ Every change goes through here, so that no sum and no journal link is ever forgo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -194,6 +194,11 @@ class View:
         while self._history and self._history[-1][0] >= revision:
             self._apply(*self._history.pop()[1])
         self.keep()
+
+    def note_overfilled(self, machines: Sequence[int]) -> None:
+        """Something was placed on these machines, perhaps so that others have to give way."""
+        if (self.machines["free"][list(machines), -1] < 0).any():
+            self.placing[1] = 1
 
     def overfilled(self) -> bool:
         """Whether something was placed, since this was last asked, for which others have to give way."""

@@ -66,6 +66,27 @@ class MostDomains(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 USUAL_DOMAINS = MostDomains()
 
 
+class Spread(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """How the VMs of a tenant lie that count for one another, once a request is placed: what it really has."""
+
+    set: str = ""  # the availability set; empty: the tenant's VMs that are in none
+    vms: int
+    fault_domains: int  # that they are in
+    most_in_fault_domain: int  # VMs in one of these
+    update_domains: int
+    most_in_update_domain: int
+    most_on_machine: int
+
+    def __str__(self) -> str:
+        who = f"set {self.set}: " if self.set else ""
+        faults = f"{self.fault_domains:,} fault domain{'s'[: self.fault_domains > 1]}"
+        updates = f"{self.update_domains:,} update domain{'s'[: self.update_domains > 1]}"
+        return (
+            f"{who}{self.vms:,} VM{'s'[: self.vms > 1]} in {faults} (at most {self.most_in_fault_domain:,} in one) "
+            f"and {updates} (at most {self.most_in_update_domain:,}), at most {self.most_on_machine:,} on a machine"
+        )
+
+
 class Short(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """VMs that do their best, and could not be spread as far as was asked."""
 

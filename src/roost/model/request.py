@@ -11,6 +11,8 @@ import msgspec
 from roost.model.availability import MOST, AvailabilitySet, check_sets
 from roost.model.errors import InvalidInput
 
+ANY = "*"  # of a place that a VM might ask for: any of them, whatever its tenant wants
+PINS = ("datacenter", "cluster", "generation")  # places that VMs ask for
 HOLD = "~hold"  # how the name of room ends that is held for a VM which is to move; no VM is called so
 Colocation = Literal["rack", "cluster", "datacenter"]
 
@@ -24,7 +26,7 @@ class VM(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     isolated: bool = False  # no VM of another tenant on the same machine
     colocation: str = ""  # an anti-colocation class of the zone
     requires: tuple[str, ...] = ()  # hardware features, besides those of its type
-    datacenter: str = ""
+    datacenter: str = ""  # this and the next two: empty, where its tenant wants its VMs, if it does; see ANY
     cluster: str = ""
     generation: str = ""
     traits: Mapping[str, int] = {}  # values for traits that only a user's own rules know
@@ -62,6 +64,9 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     evict_together: bool = False  # when one of its VMs has to give way, the others of lower priority go with it
     best_effort: bool = False  # a VM in no set that no machine suits by all of these is placed all the same
     sets: Mapping[str, AvailabilitySet] = {}  # by name; VMs of a set are held to its terms, those in none to the rest
+    datacenter: str = ""  # this and the next two: where VMs are to be that say nothing of it themselves
+    cluster: str = ""
+    generation: str = ""
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
@@ -74,6 +79,9 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                     raise InvalidInput(f"constraints.{field}", f"is {value!r}", "use true or false")
             elif field == "sets":
                 check_sets(value)
+            elif field in PINS:
+                if not isinstance(value, str) or value == ANY:
+                    raise InvalidInput(f"constraints.{field}", f"is {value!r}", "use a name, or leave it out")
             elif not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST:
                 remedy = f"use a whole number up to {MOST:,}, 0 for no constraint"
                 raise InvalidInput(f"constraints.{field}", f"is {value!r}", remedy)
@@ -92,12 +100,34 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise InvalidInput("constraints.best_effort", "has nothing that could be waived", remedy)
 
     def __hash__(self) -> int:
-        return hash((*self.named.items(), self.evict_together, self.best_effort, frozenset(self.sets.items())))
+        others = self.evict_together, self.best_effort, frozenset(self.sets.items())
+        return hash((*self.named.items(), *self.pins.items(), *others))
 
     @property
     def named(self) -> dict[str, int | str]:
         """The tenant's own constraints on where VMs may be, those of its sets aside, by name."""
         return {field: getattr(self, field) for field in ON_PLACES if getattr(self, field)}
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The places where its VMs are to be, unless they say otherwise."""
+        return {pin: getattr(self, pin) for pin in PINS if getattr(self, pin)}
+
+    def wished_by(self, vms: Sequence[VM]) -> "Constraints":
+        """Those of a new tenant: the places that all of its first VMs ask for are where later ones are to be, too."""
+        first = vms[0]
+        pins = {
+            pin: wanted
+            for pin in PINS
+            if (wanted := getattr(first, pin)) and wanted != ANY and not getattr(self, pin)
+            if all(vm is first or getattr(vm, pin) == wanted for vm in vms)
+        }
+        return msgspec.structs.replace(self, **pins) if pins else self
+
+    @property
+    def unit(self) -> Colocation | Literal[""]:
+        """What all VMs must be in one of, those of sets aside: the smallest that is asked for."""
+        return "rack" if self.max_fault_domains == 1 else self.colocate
 
     @property
     def on_places(self) -> bool:
@@ -107,7 +137,8 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def terms(self, name: str = "") -> "Terms":
         """What the VMs of a set are held to; without a name, those in none."""
         if not name:
-            plain = self if not (self.sets or self.best_effort) else Constraints(**self.named)  # type: ignore[arg-type]
+            more = self.sets or self.best_effort or self.pins
+            plain = Constraints(**self.named) if more else self  # type: ignore[arg-type]
             return Terms(plain, "", self.best_effort)
         wanted = self.sets[name]
         spread = Constraints(
@@ -119,7 +150,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return Terms(spread, name, wanted.best_effort)
 
 
-NOT_ON_PLACES = ("evict_together", "best_effort", "sets")
+NOT_ON_PLACES = ("evict_together", "best_effort", "sets", *PINS)
 ON_PLACES = tuple(field for field in Constraints.__struct_fields__ if field not in NOT_ON_PLACES)
 UNCONSTRAINED = Constraints()
 
@@ -174,6 +205,38 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         wished: object = self.constraints
         if not isinstance(wished, Constraints | None):
             raise InvalidInput("request.constraints", f"is {wished!r}", "give Constraints(…)")
+
+
+def heeding(request: Request, constraints: Constraints) -> Request:
+    """The request of a tenant with these constraints: VMs that do not say where they are to be, where it wants them."""
+    pins = constraints.pins
+    if not pins:
+        return request
+    found: list[VM] = []
+    last: VM | None = None
+    for vm in request.vms:
+        if vm is not last:
+            missing = {pin: wanted for pin, wanted in pins.items() if not getattr(vm, pin)}
+            last, heeded = vm, msgspec.structs.replace(vm, **missing) if missing else vm
+        found.append(heeded)
+    return msgspec.structs.replace(request, vms=tuple(found))
+
+
+def check_promises(request: Request) -> None:
+    """Refuse what a new tenant asks for in vain: it would be placed, and nothing would have been promised."""
+    wanted, named = request.constraints or UNCONSTRAINED, {vm.set for vm in request.vms}
+    if not named <= {"", *wanted.sets}:
+        return  # the name is wrong, and that is told where sets are looked up
+    for name in wanted.sets:
+        if name not in named:
+            remedy = f"put VMs in it (set: {name}, on the command line --vm TYPE@{name}), or leave it out"
+            raise InvalidInput(f"constraints.sets.{name}", "no VM of the request is in it", remedy)
+    held = sum(not vm.set for vm in request.vms)
+    for field in ("min_fault_domains", "min_update_domains"):
+        if (least := getattr(wanted, field)) > held:
+            whom = f"{held:,} VM{'s'[: held != 1]}{' in no set' if wanted.sets else ''}"
+            remedy = f"ask for at most {held:,}, or for more VMs" if held else "leave it out: sets have their own"
+            raise InvalidInput(f"constraints.{field}", f"is {least:,}, for {whom}", remedy)
 
 
 def hold_of(vm: str) -> str:

@@ -120,6 +120,7 @@ class Zone:
         `thresholds`: the empty machines that clusters keep. `availability`: what one availability set may ask for.
         """
         self.name, self.availability = name, availability
+        self.eases: dict[tuple[int, ...], tuple[int, int, float]] = {}  # what `placing_order` has worked out of it
         self.resources, self.bands = tuple(resources), tuple(bands)
         self.generations, self.vm_types = tuple(generations), tuple(vm_types)
         named = {f for g in generations for f in g.features} | {f for t in vm_types for f in t.requires}

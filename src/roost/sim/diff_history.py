@@ -148,9 +148,9 @@ class _Recorded:
         self._contrasts: dict[tuple[str, int], Contrast] = {}
 
     def before(self, entry: Entry) -> Decision | None:
-        """The decision that an entry tells of, just before it is applied; None if it was made to avoid conflicts."""
+        """The decision that an entry tells of, just before it is applied; None if it was no policy's choice."""
         decided, allocator = self._store.decided(entry.key), self._allocator
-        if decided is None or decided.record.avoiding:
+        if decided is None or decided.record.avoiding or decided.record.sought:
             return None
         record, index = decided.record, allocator.zone.machine_index
         arm = self._arm(record)

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from roost.model.availability import Short
+from roost.model.availability import Short, Spread
 from roost.model.change import Entry, Eviction, Placed
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
@@ -227,6 +227,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     refused: tuple[int, ...] = ()  # units found too small for VMs that stay together
     rungs: tuple[int, ...] = ()  # in that order: what VMs placed by best effort were held to, 0 for all of the terms
     short: tuple[Short, ...] = ()  # what best effort could not reach
+    spread: tuple[Spread, ...] = ()  # how VMs of the tenant lay then that were held to any terms
+    sought: bool = False  # not each VM by itself got the best machine: only so all of them found one
     victims: tuple[Victim, ...] = ()  # what gave way
     lots: int = 0  # the state of its random numbers afterwards
     avoiding: bool = False  # drew among the top N instead of the best, to avoid conflicts

@@ -197,6 +197,7 @@ async def placed(asking: Asking, tenant: str, ticket: Ticket, *, dry_run: bool =
         evictions=len(answer.evicted),
         evicted=seen_evicted(asking, answer.evicted) if answer.evicted else (),
         short=answer.short,
+        spread=answer.spread,
     )
 
 
@@ -279,6 +280,7 @@ def explanation_view(found: Explanation, asking: Asking) -> ExplanationView:
         as_good=found.as_good,
         set=found.of_set,
         waived=found.waived,
+        sought=found.sought,
     )
 
 

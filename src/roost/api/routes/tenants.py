@@ -39,7 +39,7 @@ from roost.api.routes.common import (
 )
 from roost.api.service import new_key
 from roost.model.errors import RoostError
-from roost.model.request import UNCONSTRAINED, Constraints, Request
+from roost.model.request import UNCONSTRAINED, Constraints, Request, check_promises
 from roost.store.contract import Store
 from roost.store.ledger import TenantRow, VMRow
 from roost.wire import (
@@ -70,7 +70,10 @@ def _request(
     tenant: str, wish: TenantWish | ScaleOut | BatchItem, constraints: Constraints | None, asking: Asking
 ) -> Request:
     own(asking, tenant)
-    return Request(tenant, vms_of(tenant, wish.vms, asking.service), constraints)
+    request = Request(tenant, vms_of(tenant, wish.vms, asking.service), constraints)
+    if constraints is not None and constraints != UNCONSTRAINED:
+        check_promises(request)
+    return request
 
 
 def _key(asking: Asking, key: str | None) -> str:
