@@ -240,10 +240,10 @@ REMARKS = (
         "elsewhere: the default policy without `nobody_gives_way`. All of these with `safest`."
     ),
     (
-        "The shape holds if regular VMs are accepted as without spot VMs (no lower than chance explains over the seeds, "
-        "or by at most 0.1 points), utilisation rises by at least 8 points with every seed, and the safety score saves at "
-        "least a quarter of the evictions for each hour that spot VMs run. Density is told, not asked for: regular VMs "
-        "go where nobody has to give way, so they are on more machines than by themselves."
+        "The shape holds if regular VMs are accepted as without spot VMs (no lower than chance explains over the "
+        "seeds, or by at most 0.1 points), utilisation rises by at least 8 points with every seed, and the safety "
+        "score saves at least a quarter of the evictions for each hour that spot VMs run. Density is told, not asked "
+        "for: regular VMs go where nobody has to give way, so they are on more machines than by themselves."
     ),
     (
         "Hours until an eviction: the hours that all spot VMs ran, over the evictions. How well the score foresees how "
