@@ -33,9 +33,9 @@ def evictions(
     \b
       roost evictions --limit 10
       roost evictions --tenant render --days 7 -o json
-      roost evictions summary                how many, of which band, for whom, after how long
-      roost evictions waiting                those that are placed again as soon as there is room
-      roost explain KEY                      why the request that caused it was placed there
+      roost evictions summary    how many, of which band, for whom
+      roost evictions waiting    those that are placed again when there is room
+      roost explain KEY          why the request that caused it was placed there
     """
     if followed_by_command(context):
         return

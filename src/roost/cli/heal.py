@@ -29,11 +29,11 @@ def heal(
 
     \b
       roost machine down --rack c000-r01     a rack failed
-      roost heal                             what waits
-      roost heal history --limit 10          what was placed again, and where
-      roost heal summary                     how many, and how long it took
-      roost heal now --rack c000-r01         place its VMs elsewhere now: they need not be down, only not ready
-      roost explain heal fd3e61d7…           why a try found no machine: its key, as it is shown, both words
+      roost heal                        what waits
+      roost heal history --limit 10     what was placed again, and where
+      roost heal summary                how many, and how long it took
+      roost heal now --rack c000-r01    place its VMs elsewhere now
+      roost explain heal fd3e61d7…      why a try found no machine: both words
     """
     if followed_by_command(context):
         return

@@ -11,6 +11,7 @@ import typer
 from roost.cli.options import DryRun, IfMatch, Key, Paging, Service, flat
 from roost.cli.output import Form, Output, decode, print_facts, print_json, print_table, read_input, say
 from roost.cli.tenant import show_done
+from roost.model.readable import plain
 
 if TYPE_CHECKING:
     from roost.wire import MachineState, NewMachine, ResourceView
@@ -102,7 +103,7 @@ def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
 
 def _amount(resource: ResourceView, free: Mapping[str, int], capacity: Mapping[str, int]) -> str:
     name, unit = resource.name, resource.per_unit
-    return f"{free.get(name, 0) / unit:g}/{capacity.get(name, 0) / unit:g}"
+    return f"{plain(free.get(name, 0) / unit)}/{plain(capacity.get(name, 0) / unit)}"
 
 
 def _become(
@@ -221,8 +222,9 @@ def add(
     json`).
 
     \b
-      echo '[{"name": "c000-r00-m99", "datacenter": "dc1", "cluster": "c000", "rack": "c000-r00",
-              "generation": "gen3"}]' | roost machine add --file -
+      echo '[{"name": "c000-r00-m99", "datacenter": "dc1", "cluster": "c000",
+              "rack": "c000-r00", "generation": "gen3"}]' > new.json
+      roost machine add --file new.json
     """
     machines = _new_machines(read_input(file), file)
     with service.open() as client:

@@ -83,7 +83,7 @@ class Service:
 StoreOption = Annotated[str | None, typer.Option("--store", help=f"Work without a service. {STORE}")]
 Tenant = Annotated[str, typer.Option("--tenant", help="Only this one's.")]
 Days = Annotated[float | None, typer.Option("--days", help="Only those of the last so many days.", min=0.0)]
-Key = Annotated[str, typer.Option("--key", help="The same key is never done twice; made up if empty.")]
+Key = Annotated[str, typer.Option("--key", help="The same key is never done twice; made up if left out.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would come of it.")]
 IfMatch = Annotated[
     int | None, typer.Option("--if-match", help="Refuse unless it has this generation still.", metavar="GENERATION")
@@ -197,8 +197,9 @@ class ConstraintOptions:
         _about(
             CONSTRAINTS,
             "--set",
-            help="An availability set: racks and update domains to spread its VMs over; repeatable.",
-            metavar="NAME:fds=N,uds=N[,best-effort]",
+            help="An availability set, and how many racks (fds) and update domains (uds) its VMs are spread over: "
+            "db:fds=3,uds=5, or db:fds=3,best-effort; repeatable.",
+            metavar="NAME:TERMS",
         ),
     ] = None
 

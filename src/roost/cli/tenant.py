@@ -39,11 +39,12 @@ def create(
 
     \b
       roost tenant create web --vm D2
-      roost tenant create shop --vm D2=2 --vm D4=3 --min-fault-domains 3 --max-per-machine 1
+      roost tenant create shop --vm D2=2 --vm D4=3 --min-fault-domains 3
       roost tenant create batch --vm A2=40 --priority spot --dry-run
       roost tenant create render --vm D2=8 --priority spot --requeue
-      roost tenant create shop --set db:fds=3 --set web:uds=10,best-effort --vm D4=3@db --vm D2=10@web
-      echo '{"tenant": "db", "vms": [{"type": "D4", "count": 2}]}' | roost tenant create --file -
+      roost tenant create shop --set db:fds=3 --vm D4=3@db --vm D2=10
+      echo '{"tenant": "db", "vms": [{"type": "D4", "count": 2}]}' > db.json
+      roost tenant create --file db.json
     """
     wishes, wanted = vms.wishes(), constraints.chosen()
     if file:
@@ -119,7 +120,7 @@ def delete(
 
     \b
       roost tenant delete web
-      roost tenant delete web --if-match 2048        only if nobody changed it since
+      roost tenant delete web --if-match 2048    only if nobody changed it since
     """
     with service.open() as client:
         done = client.delete_tenant(name, key=key, if_match=if_match, dry_run=dry_run)
@@ -191,8 +192,8 @@ def batch(
     scales it out. One with a key of its own can be asked for again.
 
     \b
-      roost tenant batch requests.jsonl
-      echo '{"tenant": "web", "vms": [{"type": "D2"}], "scale_out": true, "key": "k1"}' | roost tenant batch -
+      echo '{"tenant": "web", "vms": [{"type": "D2"}], "key": "k1"}' > some.jsonl
+      roost tenant batch some.jsonl
     """
     items = iter(_requests(read_input(file), file))
     ended: set[Exit] = set()

@@ -75,7 +75,7 @@ def set_thresholds(
     """Keep so many empty machines in a cluster, whatever the zone file says. What is left out stays as it is.
 
     \b
-      roost thresholds set c000 --new 6 --scale-out 2      # 4 machines for growth, 2 for healing
+      roost thresholds set c000 --new 6 --scale-out 2    4 for growth, 2 to heal
       roost thresholds set c000 --new 8                    # 2 more for growth
       roost thresholds set c000 --new 0 --scale-out 0      # none at all
     """
@@ -182,7 +182,7 @@ def compute(
 
     \b
       roost thresholds compute
-      roost thresholds compute --target-healing 0.0001 --failures-per-day 0.001 --repair-hours 24
+      roost thresholds compute --failures-per-day 0.001 --repair-hours 24
       roost thresholds compute --target-scale-out 0.05 --window-hours 72 --apply
     """
     from roost.wire import ThresholdTargets, ThresholdWish

@@ -208,7 +208,7 @@ def apply(
 
     \b
       roost whatif apply plan.json
-      roost whatif apply plan.json --at-once 8 --run 'virsh migrate --live {vm} qemu+ssh://{target}/system'
+      roost whatif apply plan.json --at-once 8 --run 'migrate-vm {vm} {target}'
     """
     from roost.whatif.carry_out import carry_out, command_of
     from roost.whatif.plan import read_plan
