@@ -12,6 +12,19 @@ from roost.model.availability import Short
 from roost.model.request import UNCONSTRAINED, Constraints
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+NAME_OR_NONE = r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$"
+TOKEN_NAME = r"^[A-Za-z0-9][A-Za-z0-9.-]*$"
+KEY = r"^[\x21-\x2e\x30-\x7e]*$"  # no slash: a decision is looked up by its key, in a path
+MATCH = r'^(W/)?"?[0-9]{1,19}"?$|^\*$'
+EVENT = "^[0-9]*$"
+FORMS = {  # what to write, in words
+    NAME: "use letters, digits, dots, dashes and underscores, a letter or digit first",
+    NAME_OR_NONE: "use letters, digits, dots, dashes and underscores, a letter or digit first",
+    TOKEN_NAME: "use letters, digits, dots and dashes, a letter or digit first",
+    KEY: "use printable ASCII without spaces and slashes",
+    MATCH: "send the ETag of a response, or *",
+    EVENT: "use a revision: digits alone",
+}
 MOST_COUNT = 100_000
 LONGEST_KEY, LONGEST_NAMESPACE = 150, 60  # characters of what a client sends
 
@@ -24,9 +37,7 @@ TenantName = Annotated[
         examples=["web"],
     ),
 ]
-VMName = Annotated[
-    str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=60, description="The VM becomes TENANT/NAME.")
-]
+VMName = Annotated[str, Meta(pattern=NAME_OR_NONE, max_length=60, description="The VM becomes TENANT/NAME.")]
 FullName = Annotated[str, Meta(min_length=1, max_length=200)]
 Word = Annotated[str, Meta(max_length=200)]
 Names = Annotated[tuple[FullName, ...], Meta(max_length=100_000)]
@@ -974,9 +985,9 @@ class Changes(Wire, frozen=True):
 class NewToken(Asked, frozen=True):
     """A token to make."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]*$", max_length=60)]
+    name: Annotated[str, Meta(pattern=TOKEN_NAME, max_length=60)]
     scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=4)]
-    namespace: Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=LONGEST_NAMESPACE)] = ""
+    namespace: Annotated[str, Meta(pattern=NAME_OR_NONE, max_length=LONGEST_NAMESPACE)] = ""
     days: Annotated[float, Meta(ge=0.0, le=36_500, description="Until it expires; 0: never.")] = 0.0
 
 

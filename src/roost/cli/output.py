@@ -143,10 +143,16 @@ def decode(text: bytes | Any, kind: type[T], where: str) -> T:
     """JSON as a checked value; `text` may be read already."""
     import msgspec
 
+    from roost.mistakes import check_keys, in_words
+
     try:
-        return msgspec.json.decode(text, type=kind) if isinstance(text, bytes) else msgspec.convert(text, kind)
+        found = msgspec.json.decode(text, type=kind) if isinstance(text, bytes) else msgspec.convert(text, kind)
+        if isinstance(text, bytes):
+            check_keys(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidInput(where, str(error)) from None
+        place, words = in_words(str(error), kind)
+        raise InvalidInput(where, f"{place}: {words}" if place else words) from None
+    return found
 
 
 @contextmanager
