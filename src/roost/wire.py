@@ -190,6 +190,15 @@ class VMView(Wire, frozen=True):
     machine: str
     priority: str = ""
     set: str = ""  # its availability set
+    since: float = 0.0  # when it was first placed, in seconds since 1970; 0: nobody wrote that down
+    lost: bool = False  # its machine is down: it waits to be placed elsewhere, see /v1/healing
+
+
+class VMDetail(VMView, frozen=True):
+    """A VM, and the decision that put it where it is."""
+
+    decision: str = ""  # its key: explain it by this; empty if it is forgotten, or none of your business
+    which: int | None = None  # of the VMs of that request it is, from 0
 
 
 class TenantView(Wire, frozen=True):
@@ -199,14 +208,16 @@ class TenantView(Wire, frozen=True):
     generation: int
     constraints: Constraints
     vms: Sequence[VMView]
+    waiting: Sequence[str] = ()  # VMs that had to give way and wait for room, see /v1/waiting
 
 
 class TenantLine(Wire, frozen=True):
-    """A tenant in a list."""
+    """A tenant in a list; one of which all VMs wait for room has no generation."""
 
     tenant: str
     generation: int
     vms: int
+    waiting: int = 0  # VMs that had to give way and wait for room, besides
 
 
 class TenantPage(Wire, frozen=True):

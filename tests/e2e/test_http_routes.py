@@ -817,13 +817,14 @@ def test_answers_carry_the_request_id_and_the_log_the_trace(api: Api) -> None:
 def test_what_would_be_put_right_without_a_word_is_refused(
     api: Api, body: str, field: str, words: str, query: str
 ) -> None:
-    sent = {"content": body.encode(), "headers": {"content-type": "application/json"}}
-    found = problem(api.http.post(f"/v1/tenants{query}", **sent), "roost.invalid_request")
+    json = {"content-type": "application/json"}
+    sent = api.http.post(f"/v1/tenants{query}", content=body.encode(), headers=json)
+    found = problem(sent, "roost.invalid_request")
     assert (found.field, found.title) == (field, "There is a mistake in the request")
     assert words in found.detail
     if body:
-        many = {**sent, "content": b'{"requests": [%s]}' % body.encode()}
-        assert words in problem(api.http.post(f"/v1/batch{query}", **many), "roost.invalid_request").detail
+        sent = api.http.post(f"/v1/batch{query}", content=f'{{"requests": [{body}]}}'.encode(), headers=json)
+        assert words in problem(sent, "roost.invalid_request").detail
     assert api.get("/v1/tenants")["items"] == []
 
 

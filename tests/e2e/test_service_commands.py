@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -107,7 +108,9 @@ def test_a_request_can_come_from_a_file_or_the_input(shell: Shell) -> None:
     for name in ("filed", "piped"):
         shell.said("tenant", "delete", name)
     wish["vms"][0]["colour"] = "red"  # type: ignore[index]
-    assert "unknown field `colour`" in shell.fails(2, "tenant", "create", "--file", "-", lines=json.dumps(wish))
+    assert "vms[0]: no field is called 'colour'" in shell.fails(
+        2, "tenant", "create", "--file", "-", lines=json.dumps(wish)
+    )
     assert "no such file" in shell.fails(2, "tenant", "create", "--file", "nowhere.json")
 
 
@@ -292,6 +295,74 @@ def test_what_would_be_decided_now_is_explained(shell: Shell) -> None:
     assert "give the key of a past request" in shell.fails(2, "explain", "k1", "--vm", "D2")
     assert "give --vm" in shell.fails(2, "why-not", "c000-r00-m00")
     assert "never decided" in shell.fails(2, "explain", "no-such-key")
+
+
+def test_a_vm_tells_its_age_and_its_decision_and_is_explained_by_its_name(shell: Shell) -> None:
+    shell.said("tenant", "create", "aged", "--vm", "A1=3", "--key", "aged-1")
+    shown = shell.run("vm", "show", "aged/1")
+    assert re.search(r"^age +\d+ m?s, since \d{4}-", shown.stdout, re.MULTILINE)
+    assert "decision  aged-1\n" in shown.stdout
+    assert shown.stderr == "why there: roost explain aged/1\n"
+    detail = shell.json("vm", "show", "aged/1")
+    assert (detail["decision"], detail["which"], detail["lost"]) == ("aged-1", 1, False)
+    assert shell.said("explain", "aged/1") == shell.said("explain", "aged-1", "--which", "1")
+    assert "(VM 2)" in shell.said("explain", "aged/2")
+    machine = "c000-r00-m00"
+    assert shell.said("why-not", machine, "--decision", "aged/1") == shell.said(
+        "why-not", machine, "--decision", "aged-1", "--which", "1"
+    )
+    assert "there is no VM aged/7" in shell.fails(2, "explain", "aged/7")
+    moved = shell.json("vm", "show", "aged/0")["machine"]
+    shell.said("machine", "drain", moved)
+    shell.said("heal", "now", moved)
+    again = shell.json("vm", "show", "aged/0")
+    assert (again["machine"] != moved, again["decision"].split()[0]) == (True, "heal")
+    assert again["since"] == detail["since"]
+    assert again["machine"] in shell.said("explain", "aged/0")
+    shell.said("machine", "ready", moved)
+    shell.said("tenant", "delete", "aged")
+
+
+def test_draining_says_that_vms_stay_and_what_moves_them(shell: Shell) -> None:
+    (placed,) = shell.json("tenant", "create", "stays", "--vm", "D2", "--cluster", "c002")["vms"]
+    machine = placed["machine"]
+    for command in ("drain", "quarantine"):
+        done = shell.run("machine", command, machine)
+        assert done.stderr == f"the VM that runs there stays; to move it elsewhere: roost heal now {machine}\n"
+        assert shell.json("vm", "show", "stays/0")["machine"] == machine
+        shell.said("machine", "ready", machine)
+    rack = machine.rpartition("-")[0]
+    assert f"roost heal now --rack {rack}" in shell.run("machine", "drain", "--rack", rack).stderr
+    shell.said("heal", "now", machine)
+    assert shell.json("vm", "show", "stays/0")["machine"] != machine
+    assert shell.run("machine", "drain", machine).stderr == ""
+    shell.said("machine", "ready", "--rack", rack)
+    shell.said("tenant", "delete", "stays")
+
+
+def test_a_tenant_on_a_machine_that_failed_is_told_to_wait_for_healing(shell: Shell) -> None:
+    """All machines that could have it are in one rack, so that there is nowhere to go."""
+    (placed,) = shell.json("tenant", "create", "failed", "--vm", "Full-gen6")["vms"]
+    rack = placed["machine"].rpartition("-")[0]
+    shell.said("machine", "down", "--rack", rack)
+    shown = shell.run("tenant", "show", "failed")
+    assert re.search(rf"failed/0 .*{placed['machine']} .*lost$", shown.stdout, re.MULTILINE)
+    assert f"1 of its VMs wait to be healed, as {placed['machine']} is down: roost heal --tenant failed" in shown.stderr
+    assert "its machine is down: it waits to be healed" in shell.said("vm", "show", "failed/0")
+    assert "failed/0" in shell.said("heal", "--tenant", "failed")
+    shell.said("tenant", "delete", "failed")
+    shell.said("machine", "ready", "--rack", rack)
+
+
+def test_a_flag_that_stands_too_early_is_called_by_its_name(shell: Shell) -> None:
+    assert "--all: stands before summary; write it after summary" in shell.fails(2, "evictions", "--all", "summary")
+
+
+def test_an_option_that_is_empty_is_refused(shell: Shell) -> None:
+    words = shell.fails(2, "tenant", "create", "empty", "--vm", "D2", "--priority", "")
+    assert "--priority: is empty; leave it out, or say what you want" in words
+    assert "--cluster: is empty" in shell.fails(2, "machine", "list", "--cluster", "")
+    shell.fails(2, "tenant", "show", "empty")
 
 
 def test_decisions_and_changes_tell_who_did_what(shell: Shell) -> None:

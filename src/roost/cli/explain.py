@@ -8,10 +8,12 @@ import typer
 
 from roost.cli.options import ConstraintOptions, Service, StoreOption, VMs, Which, flat
 from roost.cli.output import Form, Output, print_json, say
+from roost.model.errors import InvalidInput
 from roost.model.request import UNCONSTRAINED
 
 if TYPE_CHECKING:
     from roost.agent.decision import Decision
+    from roost.client import Client
     from roost.store.contract import Decided
 
 TENANT = "somebody"  # who asks, if nobody is named
@@ -28,7 +30,10 @@ def explain(
     service: Service,
     words: Annotated[
         list[str] | None,
-        typer.Argument(help="The key of a past request; of two words if it is that of a healing.", metavar="KEY"),
+        typer.Argument(
+            help="The key of a past request, or a VM's name: TENANT/NAME. That of a healing has two words.",
+            metavar="KEY",
+        ),
     ] = None,
     tenant: Tenant = TENANT,
     which: Which = None,
@@ -41,6 +46,7 @@ def explain(
     A past decision is explained on the zone as the agent saw it. With --store this needs no service.
 
     \b
+      roost explain web/1
       roost explain 6605c956f5d04bcf13cc68f25
       roost explain heal fd3e61d7a24b4a0e9e7f6c1b2d8a9054
       roost explain --vm D2=3 --tenant web --min-fault-domains 3
@@ -59,6 +65,7 @@ def explain(
             wanted = constraints.chosen()
             found = client.explain(tenant, wishes, wanted if wanted != UNCONSTRAINED else None, vm=which)
         else:
+            key, which = decision_of(client, key, which)
             found = client.explain_decision(key, vm=which)
     if output is Form.JSON:
         print_json(found)
@@ -66,9 +73,19 @@ def explain(
         say(found.text)
 
 
+def decision_of(client: Client, key: str, which: int | None) -> tuple[str, int | None]:
+    """The key of a decision, and which of its VMs is meant; a VM stands for the decision that put it where it is."""
+    if "/" not in key:  # no key has a slash
+        return key, which
+    found = client.get_vm(key)
+    if not found.decision:
+        raise InvalidInput(key, "was placed long ago: its decision is forgotten", "ask with --vm how it would be now")
+    return found.decision, found.which if which is None else which
+
+
 def explain_offline(store: str, key: str, policy: str, which: int | None, output: Form) -> None:
     """The decision on a key, from a store alone."""
-    decision, decided = recalled(store, key, policy)
+    decision, decided, which = recalled(store, key, policy, which)
     found = decision.explain(which)
     if output is Form.JSON:
         print_json({"decision": decided, "explanation": found})
@@ -80,17 +97,21 @@ def explain_offline(store: str, key: str, policy: str, which: int | None, output
     say(f"{decided.outcome} by {by}; {record.retries} retries, {cost}")
 
 
-def recalled(store: str, key: str, policy: str) -> tuple[Decision, Decided]:
-    """A past decision, as a store has it."""
+def recalled(store: str, key: str, policy: str, which: int | None) -> tuple[Decision, Decided, int | None]:
+    """A past decision, as a store has it, and which of its VMs is meant."""
     from roost.agent.past import recall
+    from roost.api.origin import origin_of
     from roost.wiring import find_policy, open_store, recorded_policy
 
     given = find_policy(policy) if policy else None
     opened = open_store(store, read_only=True)
     try:
+        if "/" in key and (row := opened.vm(key)) is not None:
+            origin = origin_of(opened, key, row)
+            key, which = origin.key, origin.which if which is None else which
         decision = recall(opened, key, lambda recorded: recorded_policy(recorded, given))
         decided = opened.decided(key)
     finally:
         opened.close()
     assert decided is not None
-    return decision, decided
+    return decision, decided, which

@@ -28,12 +28,12 @@ def heal(
     the books of its machine until then. What found none is tried again as soon as something changes that may help.
 
     \b
-      roost machine down --rack c000-r01     a rack failed
-      roost heal                        what waits
-      roost heal history --limit 10     what was placed again, and where
-      roost heal summary                how many, and how long it took
-      roost heal now --rack c000-r01    place its VMs elsewhere now
-      roost explain heal fd3e61d7…      why a try found no machine: both words
+      roost machine down --rack c000-r01    a rack failed
+      roost heal                            what waits
+      roost heal history --limit 10         what was placed again, and where
+      roost heal summary                    how many, and how long it took
+      roost heal now --rack c000-r01        place its VMs elsewhere now
+      roost explain heal fd3e61d7…          why a try found no machine: both words
     """
     if followed_by_command(context):
         return
@@ -54,7 +54,7 @@ def heal(
 @flat
 def now(
     service: Service,
-    machines: Annotated[list[str] | None, typer.Argument(help="Machines.", metavar="[MACHINE]…")] = None,
+    machines: Annotated[list[str] | None, typer.Argument(help="Machines.", metavar="MACHINE")] = None,
     racks: Annotated[
         list[str] | None, typer.Option("--rack", help="All machines of this rack; can be repeated.")
     ] = None,

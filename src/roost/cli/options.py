@@ -261,8 +261,8 @@ def followed_by_command(context: typer.Context) -> bool:
     command = context.invoked_subcommand
     if command is None:
         return False
-    for name in context.params:
-        source = context.get_parameter_source(name)
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
         if source is not None and source.name == "COMMANDLINE":
-            raise InvalidInput(f"--{name}", f"stands before {command}", f"write it after {command}")
+            raise InvalidInput(option.opts[0], f"stands before {command}", f"write it after {command}")
     return True

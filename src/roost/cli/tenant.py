@@ -12,6 +12,7 @@ from roost.cli.exits import Exit, exit_of
 from roost.cli.options import ConstraintOptions, DryRun, IfMatch, Key, Paging, Service, VMs, flat
 from roost.cli.output import Form, Output, advise, decode, print_facts, print_json, print_table, read_input, say
 from roost.model.errors import InvalidInput
+from roost.model.readable import as_counted
 from roost.model.request import UNCONSTRAINED
 
 if TYPE_CHECKING:
@@ -144,8 +145,18 @@ def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
     facts = {"tenant": found.tenant, "generation": str(found.generation)}
     facts["constraints"] = ", ".join(constraints) or "none"
     print_facts(facts | {f"set {name}": _terms(wanted) for name, wanted in found.constraints.sets.items()})
-    columns = ("vm", "type", "machine", "priority", *(("set",) if found.constraints.sets else ()))
-    print_table(columns, ([getattr(vm, column) for column in columns] for vm in found.vms))
+    columns = ["vm", "type", "machine", "priority", *(["set"] if found.constraints.sets else [])]
+    lost, vms = [vm for vm in found.vms if vm.lost], sorted(found.vms, key=lambda vm: as_counted(vm.vm))
+    rows = [[getattr(vm, column) for column in columns] for vm in vms]
+    if lost:
+        columns.append("state")
+        rows = [[*row, "lost" if vm.lost else "runs"] for row, vm in zip(rows, vms, strict=True)]
+    print_table(columns, rows)
+    if lost:
+        machines = ", ".join(sorted({vm.machine for vm in lost}, key=as_counted))
+        advise(f"{len(lost):,} of its VMs wait to be healed, as {machines} is down: roost heal --tenant {name}")
+    if found.waiting:
+        advise(f"{', '.join(found.waiting)} had to give way and wait for room: roost evictions waiting --tenant {name}")
 
 
 def _terms(wanted: AvailabilitySet) -> str:
@@ -174,7 +185,14 @@ def list_tenants(
     if output is Form.JSON:
         print_json(found)
     else:
-        print_table(("tenant", "VMs", "generation"), ((t.tenant, t.vms, str(t.generation)) for t in found))
+        waiting = any(t.waiting for t in found)
+        print_table(
+            ("tenant", "VMs", *(("waiting",) if waiting else ()), "generation"),
+            (
+                (t.tenant, t.vms, *((t.waiting,) if waiting else ()), str(t.generation or ""))
+                for t in sorted(found, key=lambda t: as_counted(t.tenant))
+            ),
+        )
 
 
 @app.command()

@@ -144,7 +144,7 @@ async def get_machine(machine: Name, scope: Scope) -> Response[MachineView]:
         features=row.spec.features,
         failures=row.failures,
         versions_behind=row.versions_behind,
-        running=[vm_view(name, vm) for name, vm in vms],
+        running=[vm_view(asking, name, vm) for name, vm in vms],
     )
     return Response(view, headers={"etag": f'"{row.version}"'})  # 0, as long as nothing happened to it
 
