@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.e2e.serving import PATIENCE, ROOST, Serving, serving
@@ -272,6 +273,40 @@ def test_machines_and_clusters_come_and_go(shell: Shell) -> None:
     assert "extra" in shell.said("cluster", "list")
     assert shell.said("cluster", "remove", "extra") == "removed extra\n"
     assert "extra" in shell.fails(2, "cluster", "show", "extra")
+
+
+def test_names_are_listed_as_people_count_page_by_page(shell: Shell) -> None:
+    place = {"datacenter": "dc1", "cluster": "k", "rack": "k-r0", "generation": "gen4"}
+    counted = [f"k-m{i}" for i in range(1, 13)]
+    shell.said("machine", "add", "--file", "-", lines=json.dumps([{"name": name, **place} for name in counted]))
+    lines = shell.said("machine", "list", "--cluster", "k").splitlines()
+    assert [line.split()[0] for line in lines[1:]] == counted
+    found, cursor = [], ""
+    for _ in range(3):
+        page = httpx.get(
+            f"{shell.environment['ROOST_URL']}/v1/machines", params={"cluster": "k", "limit": 5, "cursor": cursor}
+        ).json()
+        found, cursor = [*found, *(machine["machine"] for machine in page["items"])], page["next"] or ""
+    assert (found, cursor) == (counted, "")
+    shell.said("tenant", "create", "many", "--vm", "A0=12")
+    vms = [f"many/{i}" for i in range(12)]
+    for command in (("vm", "list", "--tenant", "many"), ("tenant", "show", "many")):
+        assert re.findall(r"^many/\d+", shell.said(*command), re.MULTILINE) == vms
+    shell.said("tenant", "delete", "many")
+    shell.said("cluster", "remove", "k")
+
+
+def test_what_people_copy_is_whole_at_eighty_columns(shell: Shell) -> None:
+    key = shell.json("tenant", "create", "narrow", "--vm", "D2")["decision"]
+    shell.environment["COLUMNS"] = "80"
+    try:
+        assert key in shell.said("decisions", "--limit", "1")
+        lines = shell.said("machine", "list", "--limit", "1").splitlines()
+        assert lines[-1].split()[:3] == ["c000-r00-m00", "gen3", "ready"]
+        assert all(len(line) <= 80 for line in lines)
+    finally:
+        shell.environment["COLUMNS"] = "200"
+    shell.said("tenant", "delete", "narrow")
 
 
 def test_capacity_is_counted_by_type_and_cluster(shell: Shell) -> None:

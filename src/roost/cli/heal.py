@@ -10,6 +10,7 @@ import typer
 from roost.cli.exits import Exit
 from roost.cli.options import Days, Paging, Service, Tenant, flat, followed_by_command
 from roost.cli.output import Form, Output, advise, lasted, print_facts, print_json, print_table, say, since_days, when
+from roost.model.readable import as_counted
 
 if TYPE_CHECKING:
     from roost.wire import HealingResult
@@ -46,7 +47,7 @@ def heal(
     print_table(
         ("vm", "type", "priority", "machine", "for", "why", "decision"),
         ((v.vm, v.type, v.priority, v.machine, lasted(now - v.since if v.since else None), v.why, v.decision)
-         for v in found),
+         for v in sorted(found, key=lambda v: as_counted(v.vm))),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import typer
 from roost.cli.options import DryRun, IfMatch, Key, Paging, Service, flat
 from roost.cli.output import Form, Output, advise, decode, print_facts, print_json, print_table, read_input, say
 from roost.cli.tenant import show_done
-from roost.model.readable import plain
+from roost.model.readable import as_counted, plain
 
 if TYPE_CHECKING:
     from roost.wire import MachineState, NewMachine, ResourceView
@@ -101,7 +101,8 @@ def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
     facts |= {f"free {r.name}": f"{_amount(r, found.free, found.capacity)} {r.unit}" for r in resources}
     print_facts(facts)
     if found.running:
-        print_table(("vm", "tenant", "type"), ((vm.vm, vm.tenant, vm.type) for vm in found.running))
+        running = sorted(found.running, key=lambda vm: as_counted(vm.vm))
+        print_table(("vm", "tenant", "type"), ((vm.vm, vm.tenant, vm.type) for vm in running))
 
 
 def _amount(resource: ResourceView, free: Mapping[str, int], capacity: Mapping[str, int]) -> str:

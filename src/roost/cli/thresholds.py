@@ -13,6 +13,7 @@ from roost.cli.options import DryRun, Key, Service, flat
 from roost.cli.output import Form, Output, advise, print_json, print_table, when
 from roost.cli.tenant import show_done
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.readable import as_counted
 
 if TYPE_CHECKING:
     from roost.client import Client
@@ -47,7 +48,7 @@ def list_thresholds(service: Service, output: Output = Form.TABLE) -> None:
         (
             (c.cluster, c.machines, c.empty, c.new, c.scale_out, c.healing, c.source,
              ", ".join(name.replace("_", "-") for name in c.reached))
-            for c in found
+            for c in sorted(found, key=lambda c: as_counted(c.cluster))
         ),
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ import typer
 from roost.cli.options import DryRun, Key, Paging, Service, flat
 from roost.cli.output import Form, Output, advise, lasted, print_facts, print_json, print_table, say, when
 from roost.cli.tenant import show_done
+from roost.model.readable import as_counted
 from roost.model.request import hold_of
 
 app = typer.Typer(help="Look at VMs, move them, and delete single ones.", no_args_is_help=True)
@@ -58,7 +59,10 @@ def list_vms(
     else:
         print_table(
             ("vm", "tenant", "type", "machine", "priority"),
-            ((vm.vm, vm.tenant, vm.type, vm.machine, vm.priority) for vm in found),
+            (
+                (vm.vm, vm.tenant, vm.type, vm.machine, vm.priority)
+                for vm in sorted(found, key=lambda vm: as_counted(vm.vm))
+            ),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 DIGITS = re.compile(r"(\d+)", re.ASCII)
 
@@ -13,6 +14,7 @@ def as_counted(name: str) -> tuple[tuple[str | int, ...], str]:
     return tuple(int(part) if i % 2 else part for i, part in enumerate(parts)), name
 
 
+@lru_cache(maxsize=10_000)  # the machines of a table have the same amounts again and again
 def plain(number: float, digits: int = 6) -> str:
     """A number as people write it: 20000 and 0.5, neither 2e+04 nor 20000.0; so many digits of it count."""
     if number == 0 or abs(number) >= 10**digits:
