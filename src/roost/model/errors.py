@@ -31,7 +31,7 @@ LISTS = {
     "cluster": "roost cluster list",
     "running VM": "roost vm list",
     "tenant with VMs": "roost tenant list",
-    "VM type": "roost zone show",
+    "VM type": "roost capacity",
     "setting": "roost config describe",
 }
 
