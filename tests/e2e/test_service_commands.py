@@ -281,7 +281,7 @@ def test_names_are_listed_as_people_count_page_by_page(shell: Shell) -> None:
     shell.said("machine", "add", "--file", "-", lines=json.dumps([{"name": name, **place} for name in counted]))
     lines = shell.said("machine", "list", "--cluster", "k").splitlines()
     assert [line.split()[0] for line in lines[1:]] == counted
-    found, cursor = [], ""
+    found, cursor = list[str](), ""
     for _ in range(3):
         page = httpx.get(
             f"{shell.environment['ROOST_URL']}/v1/machines", params={"cluster": "k", "limit": 5, "cursor": cursor}
