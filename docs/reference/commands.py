@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any, get_args
 
-import typer.main
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
 from roost.api.reference import table
 from roost.cli.exits import Exit
-from roost.cli.main import app
+from roost.cli.main import commands
 
 HEAD = """# Commands
 
@@ -32,7 +31,7 @@ Exit codes:
 MEANING = {
     Exit.DONE: "done",
     Exit.FOUND: "an audit has findings",
-    Exit.BAD_INPUT: "it makes no sense, or there is no such thing, or it can never fit",
+    Exit.BAD_INPUT: "there is a mistake in it, or no such thing, or it can never fit",
     Exit.NO_ROOM: "there is no room now",
     Exit.TOO_LATE: "somebody was faster, or it contradicts what there is",
     Exit.UNAVAILABLE: "the service or the store cannot be reached, or has too much to do",
@@ -46,7 +45,7 @@ UNSAID = (None, "", 0, 0.0, False, ())  # defaults
 def page() -> str:
     """The whole page."""
     exits = table(("code", "meaning"), ((str(int(code)), MEANING[code]) for code in Exit))
-    told = (line for name, command in _leaves(typer.main.get_command(app), "roost") for line in _tell(name, command))
+    told = (line for name, command in _leaves(commands(), "roost") for line in _tell(name, command))
     return HEAD + "\n".join([*exits, *told]).rstrip() + "\n"
 
 
@@ -65,7 +64,7 @@ def _tell(name: str, command: Any) -> Iterator[str]:
     yield from (f"## `{' '.join([name, *arguments])}`", "")
     for paragraph in inspect.cleandoc(command.help or "").replace("\\[", "[").split("\n\n"):
         if paragraph.startswith("\b"):
-            yield from ("```text", inspect.cleandoc(f" \n{paragraph.removeprefix(chr(8))}"), "```", "")
+            yield from ("```text", inspect.cleandoc(f" \n{paragraph.replace(chr(8), '')}"), "```", "")
         else:
             yield from (paragraph.replace("\n", " "), "")
     options = [each for each in command.params if isinstance(each, TyperOption)]
@@ -76,8 +75,7 @@ def _tell(name: str, command: Any) -> Iterator[str]:
 
 
 def _argument(argument: Any) -> str:
-    name = argument.metavar or argument.name.upper()
-    return name if argument.required else f"[{name.strip('[]')}]"
+    return str(argument.metavar if argument.required else f"[{argument.metavar}]")
 
 
 def _option(option: Any) -> tuple[str, str]:
@@ -85,7 +83,7 @@ def _option(option: Any) -> tuple[str, str]:
     words = [option.help or ""]
     annotation = option.type_descriptor.annotation
     for kind in (annotation, *get_args(annotation)):
-        if isinstance(kind, type) and issubclass(kind, Enum):
+        if isinstance(kind, type) and issubclass(kind, Enum) and "One of" not in words[0]:
             words.append(f"One of {', '.join(each.value for each in kind)}.")
     if option.required:
         words.append("Required.")

@@ -10,8 +10,20 @@ from msgspec import Meta
 
 from roost.model.availability import Short, Spread
 from roost.model.names import LONGEST, NAME, NAME_OR_NOTHING, TOKEN_NAME
+from roost.model.names import REMEDY as NAMING
 from roost.model.request import UNCONSTRAINED, Constraints
 
+KEY = r"^[\x21-\x2e\x30-\x7e]*$"  # no slash: a decision is looked up by its key, in a path
+MATCH = r'^(W/)?"?[0-9]{1,19}"?$|^\*$'
+EVENT = "^[0-9]*$"
+FORMS = {  # what to write, in words
+    NAME: f"is no name: {NAMING}",
+    NAME_OR_NOTHING: f"is no name: {NAMING}",
+    TOKEN_NAME: "is no name: use letters, digits, dots and dashes, a letter or digit first",
+    KEY: "use printable ASCII without spaces and slashes",
+    MATCH: "send the ETag of a response, or *",
+    EVENT: "use a revision: digits alone",
+}
 MOST_COUNT = 100_000
 LONGEST_KEY, LONGEST_NAMESPACE = 150, 60  # characters of what a client sends
 
@@ -180,6 +192,15 @@ class VMView(Wire, frozen=True):
     machine: str
     priority: str = ""
     set: str = ""  # its availability set
+    since: float = 0.0  # when it was first placed, in seconds since 1970; 0: nobody wrote that down
+    lost: bool = False  # its machine is down: it waits to be placed elsewhere, see /v1/healing
+
+
+class VMDetail(VMView, frozen=True):
+    """A VM, and the decision that put it where it is."""
+
+    decision: str = ""  # its key: explain it by this; empty if it is forgotten, or none of your business
+    which: int | None = None  # of the VMs of that request it is, from 0
 
 
 class TenantView(Wire, frozen=True):
@@ -189,14 +210,16 @@ class TenantView(Wire, frozen=True):
     generation: int
     constraints: Constraints
     vms: Sequence[VMView]
+    waiting: Sequence[str] = ()  # VMs that had to give way and wait for room, see /v1/waiting
 
 
 class TenantLine(Wire, frozen=True):
-    """A tenant in a list."""
+    """A tenant in a list; one of which all VMs wait for room has no generation."""
 
     tenant: str
     generation: int
     vms: int
+    waiting: int = 0  # VMs that had to give way and wait for room, besides
 
 
 class TenantPage(Wire, frozen=True):

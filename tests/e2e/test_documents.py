@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from roost.rules.policy import Policy, shipped_policies
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DEPLOY = sorted(path for path in (ROOT / "deploy").iterdir() if path.is_file())
@@ -22,6 +24,16 @@ def anchors(page: Path) -> set[str]:
     """What a link into a page may name: its headings, as GitHub spells them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_pages_count_the_rules_that_policies_have() -> None:
+    """Examples are compared in shape only, so that their numbers are looked at here."""
+    listed = section(ROOT / "docs/policies.md", "The policies that are shipped")
+    shown = {name: int(count) for name, count in re.findall(r"^(\w+) +\d+ +(\d+)  ", listed, re.MULTILINE)}
+    assert shown == {name: len(Policy.named(name).rules) for name in shipped_policies()}
+    for page in set(PAGES) - {ROOT / "CHANGELOG.md"}:
+        told = re.findall(r"default policy(?: \(|: )(\d+) rules", page.read_text(), re.IGNORECASE)
+        assert set(map(int, told)) <= {shown["default"]}, page
 
 
 def test_the_rule_of_the_readme_is_the_rule_that_is_shipped() -> None:

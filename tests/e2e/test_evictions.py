@@ -275,6 +275,8 @@ def test_a_vm_that_waits_is_seen_comes_back_or_is_cancelled(zone: Zone) -> None:
     assert [each["vm"] for each in paged["items"]] == gone[:1]
     assert zone.get("/v1/waiting", limit=1, cursor=paged["next"])["items"][0]["vm"] == gone[1]
     assert zone.command("evictions", "waiting", "--tenant", "lead").count("spot") == 2
+    assert zone.get("/v1/tenants/lead")["waiting"] == gone
+    assert {line["tenant"]: line["waiting"] for line in zone.get("/v1/tenants")["items"]} == {"lead": 2, "gold": 0}
 
     problem(zone.ask("DELETE", f"/v1/waiting/{gone[0]}", who="gold"), "roost.not_found")
     assert f"{gone[0]} waits no longer" in zone.command("evictions", "cancel", gone[0], "--key", "enough", who="lead")
@@ -285,6 +287,21 @@ def test_a_vm_that_waits_is_seen_comes_back_or_is_cancelled(zone: Zone) -> None:
     running = {vm["vm"] for vm in zone.get("/v1/tenants/lead")["vms"]}
     assert gone[1] in running
     assert gone[0] not in running
+
+
+def test_a_tenant_of_which_all_vms_wait_is_listed_and_shown(zone: Zone) -> None:
+    zone.place("lead", FULL, priority="spot", requeue=True)
+    zone.place("gold", FULL, who="gold")
+    assert {line["tenant"]: (line["vms"], line["waiting"]) for line in zone.get("/v1/tenants")["items"]} == {
+        "gold": (FULL, 0),
+        "lead": (0, FULL),
+    }
+    pages = [zone.get("/v1/tenants", limit=1), zone.get("/v1/tenants", limit=1, cursor="gold")]
+    assert [page["items"][0]["tenant"] for page in pages] == ["gold", "lead"]
+    shown = zone.get("/v1/tenants/lead")
+    assert (shown["vms"], len(shown["waiting"])) == ([], FULL)
+    assert [line["tenant"] for line in zone.get("/v1/tenants", "gold")["items"]] == ["gold"]
+    assert "wait for room" in zone.command("tenant", "show", "lead")
 
 
 def test_metrics_count_evictions_and_what_waits(zone: Zone) -> None:

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.main import get_command
 
 from roost.agent.operation import PlaceVMs, SetEntry
 from roost.api.policies import KIND
-from roost.cli.main import app, main
+from roost.cli.main import commands, main
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
 from roost.rules.policy import SHIPPED, Policy
@@ -24,7 +23,7 @@ Diff = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def made() -> Callable[[], object]:
-    return get_command(app)
+    return commands()
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def diff(
     capsys: pytest.CaptureFixture[str],
 ) -> Diff:
     """`roost policy diff` in a folder of its own; returns the exit code, the answer and the complaints."""
-    monkeypatch.setattr("roost.cli.main.app", made)
+    monkeypatch.setattr("roost.cli.main.commands", lambda: made)
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> tuple[int, str, str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.e2e.serving import PATIENCE, ROOST, Serving, serving
@@ -107,7 +109,9 @@ def test_a_request_can_come_from_a_file_or_the_input(shell: Shell) -> None:
     for name in ("filed", "piped"):
         shell.said("tenant", "delete", name)
     wish["vms"][0]["colour"] = "red"  # type: ignore[index]
-    assert "unknown field `colour`" in shell.fails(2, "tenant", "create", "--file", "-", lines=json.dumps(wish))
+    assert "vms[0]: no field is called 'colour'" in shell.fails(
+        2, "tenant", "create", "--file", "-", lines=json.dumps(wish)
+    )
     assert "no such file" in shell.fails(2, "tenant", "create", "--file", "nowhere.json")
 
 
@@ -271,6 +275,40 @@ def test_machines_and_clusters_come_and_go(shell: Shell) -> None:
     assert "extra" in shell.fails(2, "cluster", "show", "extra")
 
 
+def test_names_are_listed_as_people_count_page_by_page(shell: Shell) -> None:
+    place = {"datacenter": "dc1", "cluster": "k", "rack": "k-r0", "generation": "gen4"}
+    counted = [f"k-m{i}" for i in range(1, 13)]
+    shell.said("machine", "add", "--file", "-", lines=json.dumps([{"name": name, **place} for name in counted]))
+    lines = shell.said("machine", "list", "--cluster", "k").splitlines()
+    assert [line.split()[0] for line in lines[1:]] == counted
+    found, cursor = list[str](), ""
+    for _ in range(3):
+        page = httpx.get(
+            f"{shell.environment['ROOST_URL']}/v1/machines", params={"cluster": "k", "limit": 5, "cursor": cursor}
+        ).json()
+        found, cursor = [*found, *(machine["machine"] for machine in page["items"])], page["next"] or ""
+    assert (found, cursor) == (counted, "")
+    shell.said("tenant", "create", "many", "--vm", "A0=12")
+    vms = [f"many/{i}" for i in range(12)]
+    for command in (("vm", "list", "--tenant", "many"), ("tenant", "show", "many")):
+        assert re.findall(r"^many/\d+", shell.said(*command), re.MULTILINE) == vms
+    shell.said("tenant", "delete", "many")
+    shell.said("cluster", "remove", "k")
+
+
+def test_what_people_copy_is_whole_at_eighty_columns(shell: Shell) -> None:
+    key = shell.json("tenant", "create", "narrow", "--vm", "D2")["decision"]
+    shell.environment["COLUMNS"] = "80"
+    try:
+        assert key in shell.said("decisions", "--limit", "1")
+        lines = shell.said("machine", "list", "--limit", "1").splitlines()
+        assert lines[-1].split()[:3] == ["c000-r00-m00", "gen3", "ready"]
+        assert all(len(line) <= 80 for line in lines)
+    finally:
+        shell.environment["COLUMNS"] = "200"
+    shell.said("tenant", "delete", "narrow")
+
+
 def test_capacity_is_counted_by_type_and_cluster(shell: Shell) -> None:
     (found,) = shell.json("capacity", "D4")["types"]
     assert sum(found["clusters"].values()) == found["count"] > 0
@@ -292,6 +330,74 @@ def test_what_would_be_decided_now_is_explained(shell: Shell) -> None:
     assert "give the key of a past request" in shell.fails(2, "explain", "k1", "--vm", "D2")
     assert "give --vm" in shell.fails(2, "why-not", "c000-r00-m00")
     assert "never decided" in shell.fails(2, "explain", "no-such-key")
+
+
+def test_a_vm_tells_its_age_and_its_decision_and_is_explained_by_its_name(shell: Shell) -> None:
+    shell.said("tenant", "create", "aged", "--vm", "A1=3", "--key", "aged-1")
+    shown = shell.run("vm", "show", "aged/1")
+    assert re.search(r"^age +\d+ m?s, since \d{4}-", shown.stdout, re.MULTILINE)
+    assert "decision  aged-1\n" in shown.stdout
+    assert shown.stderr == "why there: roost explain aged/1\n"
+    detail = shell.json("vm", "show", "aged/1")
+    assert (detail["decision"], detail["which"], detail["lost"]) == ("aged-1", 1, False)
+    assert shell.said("explain", "aged/1") == shell.said("explain", "aged-1", "--which", "1")
+    assert "(VM 2)" in shell.said("explain", "aged/2")
+    machine = "c000-r00-m00"
+    assert shell.said("why-not", machine, "--decision", "aged/1") == shell.said(
+        "why-not", machine, "--decision", "aged-1", "--which", "1"
+    )
+    assert "there is no VM aged/7" in shell.fails(2, "explain", "aged/7")
+    moved = shell.json("vm", "show", "aged/0")["machine"]
+    shell.said("machine", "drain", moved)
+    shell.said("heal", "now", moved)
+    again = shell.json("vm", "show", "aged/0")
+    assert (again["machine"] != moved, again["decision"].split()[0]) == (True, "heal")
+    assert again["since"] == detail["since"]
+    assert again["machine"] in shell.said("explain", "aged/0")
+    shell.said("machine", "ready", moved)
+    shell.said("tenant", "delete", "aged")
+
+
+def test_draining_says_that_vms_stay_and_what_moves_them(shell: Shell) -> None:
+    (placed,) = shell.json("tenant", "create", "stays", "--vm", "D2", "--cluster", "c002")["vms"]
+    machine = placed["machine"]
+    for command in ("drain", "quarantine"):
+        done = shell.run("machine", command, machine)
+        assert done.stderr == f"the VM that runs there stays; to move it elsewhere: roost heal now {machine}\n"
+        assert shell.json("vm", "show", "stays/0")["machine"] == machine
+        shell.said("machine", "ready", machine)
+    rack = machine.rpartition("-")[0]
+    assert f"roost heal now --rack {rack}" in shell.run("machine", "drain", "--rack", rack).stderr
+    shell.said("heal", "now", machine)
+    assert shell.json("vm", "show", "stays/0")["machine"] != machine
+    assert shell.run("machine", "drain", machine).stderr == ""
+    shell.said("machine", "ready", "--rack", rack)
+    shell.said("tenant", "delete", "stays")
+
+
+def test_a_tenant_on_a_machine_that_failed_is_told_to_wait_for_healing(shell: Shell) -> None:
+    """All machines that could have it are in one rack, so that there is nowhere to go."""
+    (placed,) = shell.json("tenant", "create", "failed", "--vm", "Full-gen6")["vms"]
+    rack = placed["machine"].rpartition("-")[0]
+    shell.said("machine", "down", "--rack", rack)
+    shown = shell.run("tenant", "show", "failed")
+    assert re.search(rf"failed/0 .*{placed['machine']} .*lost$", shown.stdout, re.MULTILINE)
+    assert f"1 of its VMs wait to be healed, as {placed['machine']} is down: roost heal --tenant failed" in shown.stderr
+    assert "its machine is down: it waits to be healed" in shell.said("vm", "show", "failed/0")
+    assert "failed/0" in shell.said("heal", "--tenant", "failed")
+    shell.said("tenant", "delete", "failed")
+    shell.said("machine", "ready", "--rack", rack)
+
+
+def test_a_flag_that_stands_too_early_is_called_by_its_name(shell: Shell) -> None:
+    assert "--all: stands before summary; write it after summary" in shell.fails(2, "evictions", "--all", "summary")
+
+
+def test_an_option_that_is_empty_is_refused(shell: Shell) -> None:
+    words = shell.fails(2, "tenant", "create", "empty", "--vm", "D2", "--priority", "")
+    assert "--priority: is empty; leave it out, or say what you want" in words
+    assert "--cluster: is empty" in shell.fails(2, "machine", "list", "--cluster", "")
+    shell.fails(2, "tenant", "show", "empty")
 
 
 def test_decisions_and_changes_tell_who_did_what(shell: Shell) -> None:

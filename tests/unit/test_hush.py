@@ -40,9 +40,9 @@ def _lost(detail: str) -> Refused:
         (of_error(UnknownName("machine", "machine", "c1", MACHINES)), "there is no such machine"),
         (
             of_error(InvalidInput("victims", "VM lead/0 is not of lower priority")),
-            "victims: The request makes no sense",
+            "victims: There is a mistake in the request",
         ),
-        (of_error(InvalidInput("what comes next", "anything")), "what comes next: The request makes no sense"),
+        (of_error(InvalidInput("what comes next", "anything")), "what comes next: There is a mistake in the request"),
         (of_error(Outdated("vms", "tenant lead runs no VM x")), "vms: Somebody changed it meanwhile"),
         (Refused("roost.conflict", "it is on c1-r00-m00"), "It contradicts what there is"),
         (Refused("roost.conflict", "it is on ada"), "It contradicts what there is"),

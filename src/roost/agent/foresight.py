@@ -17,6 +17,7 @@ import numpy as np
 
 from roost.model.change import Entry
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.readable import plain
 from roost.model.request import HOLD
 from roost.model.rows import PACKINGS, MachineState
 from roost.model.scarcity import SCARCITY
@@ -133,7 +134,7 @@ def foresee_given(
             if band not in zone.bands:
                 raise UnknownName(where, "priority band", band, zone.bands)
             if not 0 <= rate <= MOST:
-                raise InvalidInput(where, f"is {rate:g}", f"use a number of VMs an hour from 0 to {MOST:,.0f}")
+                raise InvalidInput(where, f"is {plain(rate)}", f"use a number of VMs an hour from 0 to {MOST:,.0f}")
     said = Foresight(at=at, arrivals={}, ahead={}, given=given)
     found = foresee(zone, machines, said.given_rates, at)
     return msgspec.structs.replace(found, given=given)

@@ -30,10 +30,10 @@ from roost.api.routes import (
     tenants,
     thresholds,
 )
-from roost.api.routes.common import anybody, guard
+from roost.api.routes.common import KNOWN, OUTSIDE, READER, anybody, guard
 from roost.api.service import Service
+from roost.json_mistakes import Reader, in_words
 from roost.model.errors import RoostError
-from roost.model.names import in_words
 
 # What the API is about, in the order of its reference.
 NOUNS: Sequence[tuple[str, Sequence[Any]]] = (
@@ -79,10 +79,12 @@ def _http_error(request: Request[Any, Any, Any], error: HTTPException) -> Respon
     said, field = str(error.detail), ""
     extra = error.extra
     if isinstance(extra, list) and extra and isinstance(extra[0], dict):
-        field = str(extra[0].get("key", ""))
-        found = [each for each in extra if isinstance(each, dict)]
-        said = "; ".join(f"{each.get('key', '')}: {each.get('message', '')}" for each in found)
-    return _answer(request, Refused("roost.invalid_request", in_words(said), field=field))
+        outside = request.route_handler.opt.get(OUTSIDE, {})
+        found = [(str(each.get("key", "")), str(each.get("message", ""))) for each in extra if isinstance(each, dict)]
+        found = [(outside.get(key, key), in_words(message)[1]) for key, message in found]
+        field = found[0][0]
+        said = "; ".join(f"{key}: {words}" for key, words in found)
+    return _answer(request, Refused("roost.invalid_request", said, field=field))
 
 
 def _bug(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
@@ -130,7 +132,7 @@ def _shapes() -> dict[str, Any]:
 
 def make_app(*more: ControllerRouterHandler) -> Litestar:
     """The routes; `more` are added for benchmarks."""
-    return Litestar(
+    app = Litestar(
         [*ROUTES, openapi, *more],
         guards=[guard],
         exception_handlers={Refused: _refused, RoostError: _roost_error, HTTPException: _http_error, Exception: _bug},
@@ -138,6 +140,13 @@ def make_app(*more: ControllerRouterHandler) -> Litestar:
         logging_config=None,
         request_max_body_size=None,
     )
+    for handler, model in (pair for route in app.routes for pair in getattr(route, "route_handler_map", {}).values()):
+        headers = {each.field_name: each.field_alias for each in model.expected_header_params}
+        handler.opt[OUTSIDE] = headers | {each.field_name: each.field_alias for each in model.expected_query_params}
+        handler.opt[KNOWN] = frozenset(each.field_alias for each in model.expected_query_params)
+        if (data := handler.parsed_data_field) is not None:
+            handler.opt[READER] = Reader(data.annotation)
+    return app
 
 
 def make_gate(service: Service, *more: ControllerRouterHandler, loopback: bool) -> Gate:

@@ -12,6 +12,7 @@ import msgspec
 
 from roost.api.gate import Asking, Express, Send
 from roost.api.routes import tenants
+from roost.json_mistakes import check_keys
 from roost.model.errors import InvalidInput
 from roost.wire import LONGEST_KEY, Batch, TenantWish
 
@@ -45,6 +46,7 @@ def _express(
             return False
         try:
             wish = decode(body)
+            check_keys(body, wish)
         except (msgspec.MsgspecError, InvalidInput):
             return False
         scope["path_template"] = template

@@ -21,6 +21,7 @@ from roost.api import logs
 from roost.api.problems import MEDIA_TYPE, Refused, of_error
 from roost.api.tokens import ANYBODY, Principal, TokenBook
 from roost.model.errors import RoostError
+from roost.model.readable import plain
 from roost.model.tokens import TOKEN
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class Gate:
         left, then = self._buckets.get(who, (float(limits.burst), now))
         left = min(float(limits.burst), left + (now - then) * limits.rate)
         if left < 1.0:
-            raise Refused("roost.rate_limited", f"more than {limits.rate:g} requests a second")
+            raise Refused("roost.rate_limited", f"more than {plain(limits.rate)} requests a second")
         if len(self._buckets) > MOST_BUCKETS:
             self._buckets.clear()
         self._buckets[who] = left - 1.0, now

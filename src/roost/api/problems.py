@@ -35,10 +35,10 @@ class Kind:
 
 
 KINDS = {
-    "roost.invalid_request": Kind(HTTPStatus.BAD_REQUEST, "The request makes no sense"),
+    "roost.invalid_request": Kind(HTTPStatus.BAD_REQUEST, "There is a mistake in the request"),
     "roost.unauthorised": Kind(HTTPStatus.UNAUTHORIZED, "A valid token is needed"),
     "roost.forbidden": Kind(HTTPStatus.FORBIDDEN, "The token does not allow this"),
-    "roost.not_found": Kind(HTTPStatus.NOT_FOUND, "There is no such thing"),
+    "roost.not_found": Kind(HTTPStatus.NOT_FOUND, "Not found"),
     "roost.method_not_allowed": Kind(HTTPStatus.METHOD_NOT_ALLOWED, "It cannot be used this way"),
     "roost.no_capacity": Kind(HTTPStatus.CONFLICT, "Not enough capacity", retryable=True),
     "roost.fragmented": Kind(HTTPStatus.CONFLICT, "Enough capacity in sum, but on no single machine", retryable=True),

@@ -54,6 +54,7 @@ from roost.engine.statistics import rule_filters
 from roost.engine.steps import CutShort, Steps
 from roost.model.errors import InvalidInput, RoostError, StoreBroken, StoreUnavailable
 from roost.model.request import VM, Request
+from roost.model.rows import MachineState
 from roost.model.zone import Zone
 from roost.rules.own import OwnRules
 from roost.rules.policy import Policy, PolicySource
@@ -771,6 +772,12 @@ class Service:
         """Look at a past decision as it was made."""
         policies = self.policies
         return await self.read_slowly(lambda store: look(recall(store, key, policies.recorded)))
+
+    def is_down(self, machine: str) -> bool:
+        """Whether a machine does not work, as far as this agent knows."""
+        allocator = self.agent.allocator
+        m = allocator.zone.machine_index.get(machine)
+        return m is not None and bool(allocator.view.machines["state"][m] == MachineState.DOWN)
 
     def room(self, vm_type: str, priority: str) -> tuple[int, Room]:
         """How many more of a type fit, and at which revision that was counted."""

@@ -22,12 +22,11 @@ def audit(
 
     \b
     What is checked:
-      what machines hold is the sum of their VMs, per band and resource; none is over capacity
+      what machines hold is the sum of their VMs, and no more than they have
       every VM has its tenant and machine, every tenant the VMs it counts
-      the feed, replayed from the beginning (or from where it was trimmed), makes the tables
+      the feed, replayed from where it begins, makes the tables
       a view that an agent would load has the same rows
 
-    \b
     What --repair does: sums are added up again from the VMs. It never places or removes a VM. Agents then load anew.
     """
     from roost.agent.replica import Replica

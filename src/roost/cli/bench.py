@@ -33,7 +33,7 @@ def engine(
     """How fast the engine decides on a nearly full zone with churn, and how much memory it takes.
 
     \b
-      roost bench engine                                  10,000, 50,000 and 100,000 machines
+      roost bench engine                 10,000, 50,000 and 100,000 machines
       roost bench engine --machines 100000 -o json
     """
     sizes = machines or [10_000, 50_000, 100_000]

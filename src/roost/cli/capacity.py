@@ -14,7 +14,7 @@ from roost.cli.output import Form, Output, print_json, print_table
 def capacity(
     service: Service,
     vm_type: Annotated[str, typer.Argument(help="Only this VM type.", metavar="[TYPE]", show_default=False)] = "",
-    priority: Annotated[str, typer.Option("--priority", help="The priority band; the highest if empty.")] = "",
+    priority: Annotated[str, typer.Option("--priority", help="The priority band; the highest if left out.")] = "",
     by_cluster: Annotated[bool, typer.Option("--by-cluster", help="In each cluster.")] = False,
     output: Output = Form.TABLE,
 ) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from roost.cli.options import PAGE, Service, flat
 from roost.cli.output import Form, Output, print_json_line, say, when
+from roost.model.readable import plain
 from roost.model.request import HOLD, hold_of
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _words(change: ChangeView) -> Iterator[str]:
     else:
         why = _why(change.eviction)
         for words in _words_of("evicted", "from", "gave back room", rest):
-            yield f"{words} {why}, {change.eviction.grace:g} s to finish" if words.startswith("evicted") else words
+            yield f"{words} {why}, {plain(change.eviction.grace)} s to finish" if words.startswith("evicted") else words
     if change.added:
         yield f"added {_some(change.added)}"
     if change.machines:

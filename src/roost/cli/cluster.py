@@ -10,6 +10,7 @@ import typer
 from roost.cli.options import DryRun, Key, Service, flat
 from roost.cli.output import Form, Output, print_json, print_table
 from roost.cli.tenant import show_done
+from roost.model.readable import as_counted
 
 if TYPE_CHECKING:
     from roost.wire import ClusterView
@@ -49,7 +50,7 @@ def _print(clusters: Iterable[ClusterView]) -> None:
         (
             (c.cluster, c.datacenter, c.hardware, c.racks, c.machines, c.ready, c.empty, c.vms,
              f"{c.utilisation:.1%}", c.quarantined)
-            for c in clusters
+            for c in sorted(clusters, key=lambda c: as_counted(c.cluster))
         ),
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ import typer
 
 from roost.cli.options import Days, Key, Paging, Service, Tenant, flat, followed_by_command
 from roost.cli.output import Form, Output, advise, lasted, print_facts, print_json, print_table, say, since_days, when
+from roost.model.readable import as_counted
 
 if TYPE_CHECKING:
     from roost.wire import EvictionView, Seconds
@@ -33,9 +34,9 @@ def evictions(
     \b
       roost evictions --limit 10
       roost evictions --tenant render --days 7 -o json
-      roost evictions summary                how many, of which band, for whom, after how long
-      roost evictions waiting                those that are placed again as soon as there is room
-      roost explain KEY                      why the request that caused it was placed there
+      roost evictions summary    how many, of which band, for whom
+      roost evictions waiting    those that are placed again when there is room
+      roost explain KEY          why the request that caused it was placed there
     """
     if followed_by_command(context):
         return
@@ -104,7 +105,10 @@ def waiting(paging: Paging, service: Service, tenant: Tenant = "", output: Outpu
     else:
         print_table(
             ("vm", "tenant", "type", "priority", "since", "cause"),
-            ((w.vm, w.tenant, w.type, w.priority, when(w.since), w.cause) for w in found),
+            (
+                (w.vm, w.tenant, w.type, w.priority, when(w.since), w.cause)
+                for w in sorted(found, key=lambda w: as_counted(w.vm))
+            ),
         )
 
 

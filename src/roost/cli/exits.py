@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from roost.cli.help import wanted
 from roost.cli.output import errors, print_json
-from roost.model.errors import RoostError
+from roost.model.errors import RoostError, nearest
 
 if TYPE_CHECKING:
+    import typer
     from rich.console import Console
 
     from roost.wire import Problem
@@ -22,7 +24,7 @@ class Exit(IntEnum):
 
     DONE = 0
     FOUND = 1  # an audit has findings
-    BAD_INPUT = 2  # it makes no sense, or there is no such thing, or it can never fit, or the store is broken
+    BAD_INPUT = 2  # a mistake in it, or there is no such thing, or it can never fit, or the store is broken
     NO_ROOM = 3  # not now
     TOO_LATE = 4  # somebody was faster, or it contradicts what there is
     UNAVAILABLE = 5  # the service or the store cannot be reached, or has too much to do
@@ -77,6 +79,33 @@ def complain(error: RoostError, *, for_programs: bool = False) -> Exit:
             out, "careful", f"it may have been done all the same; ask again with the key {error.key}: never done twice"
         )
     return exit_of(error.code)
+
+
+def complain_of_usage(error: typer.TyperException) -> Exit:
+    """Say what is wrong with how a command was called, and where to read how it is."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # which was told
+        return Exit.BAD_INPUT
+    out = errors()
+    out.print(f"error: {_usage(error)}", style="bold red", markup=False, highlight=False, soft_wrap=True)
+    if (context := getattr(error, "ctx", None)) is not None:
+        _say(out, "usage", context.get_usage().removeprefix("Usage: "))
+        _say(out, "help", f"{context.command_path} --help")
+    return Exit.BAD_INPUT
+
+
+def _usage(error: typer.TyperException) -> str:
+    """What is wrong, without the words of libraries."""
+    option, context = getattr(error, "option_name", ""), getattr(error, "ctx", None)
+    if option.startswith("--") and context is not None:
+        known = [name for each in context.command.params for name in each.opts]
+        return error.message + "".join(f"; did you mean {each}?" for each in nearest(option, known)[:1])
+    parameter = getattr(error, "param", None)
+    hint = getattr(error, "param_hint", None) or (parameter.opts[0] if parameter else "")
+    if not hint or not error.message:
+        return error.format_message()
+    if error.message.startswith("Input should be"):
+        return f"{hint}: give {wanted(parameter)}"
+    return f"{hint}: {error.message.removeprefix('Value error, ')}"
 
 
 def _advise(out: Console, problem: Problem) -> None:

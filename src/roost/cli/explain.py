@@ -8,10 +8,12 @@ import typer
 
 from roost.cli.options import ConstraintOptions, Rules, Service, StoreOption, VMs, Which, flat, own_rules
 from roost.cli.output import Form, Output, print_json, say
+from roost.model.errors import InvalidInput
 from roost.model.request import UNCONSTRAINED
 
 if TYPE_CHECKING:
     from roost.agent.decision import Decision
+    from roost.client import Client
     from roost.rules.policy import Policy
     from roost.store.contract import Decided
 
@@ -29,7 +31,10 @@ def explain(
     service: Service,
     words: Annotated[
         list[str] | None,
-        typer.Argument(help="The key of a past request; of two words if it is that of a healing.", metavar="KEY"),
+        typer.Argument(
+            help="The key of a past request, or a VM's name: TENANT/NAME. That of a healing has two words.",
+            metavar="KEY",
+        ),
     ] = None,
     tenant: Tenant = TENANT,
     which: Which = None,
@@ -43,6 +48,7 @@ def explain(
     A past decision is explained on the zone as the agent saw it. With --store this needs no service.
 
     \b
+      roost explain web/1
       roost explain 6605c956f5d04bcf13cc68f25
       roost explain heal fd3e61d7a24b4a0e9e7f6c1b2d8a9054
       roost explain --vm D2=3 --tenant web --min-fault-domains 3
@@ -61,6 +67,7 @@ def explain(
             wanted = constraints.chosen()
             found = client.explain(tenant, wishes, wanted if wanted != UNCONSTRAINED else None, vm=which)
         else:
+            key, which = decision_of(client, key, which)
             found = client.explain_decision(key, vm=which)
     if output is Form.JSON:
         print_json(found)
@@ -75,9 +82,19 @@ def find_given(policy: str, rules: str | None) -> Policy | None:
     return find_policy(policy, own_rules(rules)) if policy else None
 
 
+def decision_of(client: Client, key: str, which: int | None) -> tuple[str, int | None]:
+    """The key of a decision, and which of its VMs is meant; a VM stands for the decision that put it where it is."""
+    if "/" not in key:  # no key has a slash
+        return key, which
+    found = client.get_vm(key)
+    if not found.decision:
+        raise InvalidInput(key, "was placed long ago: its decision is forgotten", "ask with --vm how it would be now")
+    return found.decision, found.which if which is None else which
+
+
 def explain_offline(store: str, key: str, policy: Policy | None, which: int | None, output: Form) -> None:
     """The decision on a key, from a store alone."""
-    decision, decided = recalled(store, key, policy)
+    decision, decided, which = recalled(store, key, policy, which)
     found = decision.explain(which)
     if output is Form.JSON:
         print_json({"decision": decided, "explanation": found})
@@ -89,16 +106,22 @@ def explain_offline(store: str, key: str, policy: Policy | None, which: int | No
     say(f"{decided.outcome} by {by}; {record.retries} retries, {cost}")
 
 
-def recalled(store: str, key: str, given: Policy | None) -> tuple[Decision, Decided]:
-    """A past decision, as a store has it."""
+def recalled(
+    store: str, key: str, given: Policy | None, which: int | None
+) -> tuple[Decision, Decided, int | None]:
+    """A past decision, as a store has it, and which of its VMs is meant."""
     from roost.agent.past import recall
+    from roost.api.origin import origin_of
     from roost.wiring import open_store, recorded_policy
 
     opened = open_store(store, read_only=True)
     try:
+        if "/" in key and (row := opened.vm(key)) is not None:
+            origin = origin_of(opened, key, row)
+            key, which = origin.key, origin.which if which is None else which
         decision = recall(opened, key, lambda recorded: recorded_policy(recorded, given))
         decided = opened.decided(key)
     finally:
         opened.close()
     assert decided is not None
-    return decision, decided
+    return decision, decided, which

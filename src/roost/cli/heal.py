@@ -10,6 +10,7 @@ import typer
 from roost.cli.exits import Exit
 from roost.cli.options import Days, Paging, Service, Tenant, flat, followed_by_command
 from roost.cli.output import Form, Output, advise, lasted, print_facts, print_json, print_table, say, since_days, when
+from roost.model.readable import as_counted
 
 if TYPE_CHECKING:
     from roost.wire import HealingResult
@@ -28,12 +29,12 @@ def heal(
     the books of its machine until then. What found none is tried again as soon as something changes that may help.
 
     \b
-      roost machine down --rack c000-r01     a rack failed
-      roost heal                             what waits
-      roost heal history --limit 10          what was placed again, and where
-      roost heal summary                     how many, and how long it took
-      roost heal now --rack c000-r01         place its VMs elsewhere now: they need not be down, only not ready
-      roost explain heal fd3e61d7…           why a try found no machine: its key, as it is shown, both words
+      roost machine down --rack c000-r01    a rack failed
+      roost heal                            what waits
+      roost heal history --limit 10         what was placed again, and where
+      roost heal summary                    how many, and how long it took
+      roost heal now --rack c000-r01        place its VMs elsewhere now
+      roost explain heal fd3e61d7…          why a try found no machine: both words
     """
     if followed_by_command(context):
         return
@@ -46,7 +47,7 @@ def heal(
     print_table(
         ("vm", "type", "priority", "machine", "for", "why", "decision"),
         ((v.vm, v.type, v.priority, v.machine, lasted(now - v.since if v.since else None), v.why, v.decision)
-         for v in found),
+         for v in sorted(found, key=lambda v: as_counted(v.vm))),
     )  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def heal(
 @flat
 def now(
     service: Service,
-    machines: Annotated[list[str] | None, typer.Argument(help="Machines.", metavar="[MACHINE]…")] = None,
+    machines: Annotated[list[str] | None, typer.Argument(help="Machines.", metavar="MACHINE")] = None,
     racks: Annotated[
         list[str] | None, typer.Option("--rack", help="All machines of this rack; can be repeated.")
     ] = None,

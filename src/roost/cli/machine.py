@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roost.cli.options import DryRun, IfMatch, Key, Paging, Service, flat
-from roost.cli.output import Form, Output, decode, print_facts, print_json, print_table, read_input, say
+from roost.cli.output import Form, Output, advise, decode, print_facts, print_json, print_table, read_input, say
 from roost.cli.tenant import show_done
+from roost.model.readable import as_counted, plain
 
 if TYPE_CHECKING:
     from roost.wire import MachineState, NewMachine, ResourceView
@@ -20,6 +21,9 @@ app = typer.Typer(help="Look at machines, take them out of use and back, add and
 Name = Annotated[str, typer.Argument(help="The machine.", metavar="NAME")]
 Names = Annotated[list[str] | None, typer.Argument(help="Machines.", metavar="[NAME]...")]
 Rack = Annotated[str, typer.Option("--rack", help="All machines of this rack, at once.")]
+
+
+STAYING = ("draining", "quarantined")  # states of machines whose VMs stay
 
 
 class State(StrEnum):
@@ -97,12 +101,13 @@ def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
     facts |= {f"free {r.name}": f"{_amount(r, found.free, found.capacity)} {r.unit}" for r in resources}
     print_facts(facts)
     if found.running:
-        print_table(("vm", "tenant", "type"), ((vm.vm, vm.tenant, vm.type) for vm in found.running))
+        running = sorted(found.running, key=lambda vm: as_counted(vm.vm))
+        print_table(("vm", "tenant", "type"), ((vm.vm, vm.tenant, vm.type) for vm in running))
 
 
 def _amount(resource: ResourceView, free: Mapping[str, int], capacity: Mapping[str, int]) -> str:
     name, unit = resource.name, resource.per_unit
-    return f"{free.get(name, 0) / unit:g}/{capacity.get(name, 0) / unit:g}"
+    return f"{plain(free.get(name, 0) / unit)}/{plain(capacity.get(name, 0) / unit)}"
 
 
 def _become(
@@ -112,16 +117,27 @@ def _become(
     from roost.wire import MachineChange
 
     if bool(names) == bool(rack):
-        raise typer.BadParameter("name machines, or a rack with --rack", param_hint="MACHINE…")
+        raise typer.BadParameter("name machines, or a rack with --rack", param_hint="NAME...")
     if if_match is not None and (rack or len(names or ()) > 1):
         raise typer.BadParameter("goes with one machine", param_hint="--if-match")
     with service.open() as client:
         if rack:
             found = client.change_rack(rack, state)
             print_json(found) if output is Form.JSON else say(f"{rack}: {found.machines} machines are {state}")
+            if state in STAYING and output is Form.TABLE:
+                _tell_of_vms(sum(m.vms for m in client.machines(rack=rack)), f"--rack {rack}")
         for name in names or ():
             done = client.change_machine(name, MachineChange(state=state), if_match=if_match)
             show_done(done, f"{name} is {state}", output)
+        if state in STAYING and output is Form.TABLE:
+            _tell_of_vms(sum(client.get_machine(name).vms for name in names or ()), " ".join(names or ()))
+
+
+def _tell_of_vms(vms: int, machines: str) -> None:
+    """Say what becomes of VMs on machines that get no more of them."""
+    if vms:
+        stay = f"the {vms:,} VMs that run there stay" if vms > 1 else "the VM that runs there stays"
+        advise(f"{stay}; to move {'them' if vms > 1 else 'it'} elsewhere: roost heal now {machines}")
 
 
 @app.command()
@@ -129,10 +145,11 @@ def _become(
 def drain(
     service: Service, names: Names = None, rack: Rack = "", if_match: IfMatch = None, output: Output = Form.TABLE
 ) -> None:
-    """Put no new VMs on machines. Those that run there stay.
+    """Put no new VMs on machines. Those that run there stay, until they are moved by `roost heal now`.
 
     \b
       roost machine drain c000-r00-m00 c000-r00-m01
+      roost heal now c000-r00-m00 c000-r00-m01        move their VMs elsewhere
     """
     _become("draining", names, rack, service, if_match, output)
 
@@ -165,7 +182,7 @@ def ready(
 def quarantine(
     service: Service, names: Names = None, rack: Rack = "", if_match: IfMatch = None, output: Output = Form.TABLE
 ) -> None:
-    """Machines are suspected of something: no new VMs."""
+    """Machines are suspected of something: no new VMs. Those that run there stay."""
     _become("quarantined", names, rack, service, if_match, output)
 
 
@@ -221,8 +238,9 @@ def add(
     json`).
 
     \b
-      echo '[{"name": "c000-r00-m99", "datacenter": "dc1", "cluster": "c000", "rack": "c000-r00",
-              "generation": "gen3"}]' | roost machine add --file -
+      echo '[{"name": "c000-r00-m99", "datacenter": "dc1", "cluster": "c000",
+              "rack": "c000-r00", "generation": "gen3"}]' > new.json
+      roost machine add --file new.json
     """
     machines = _new_machines(read_input(file), file)
     with service.open() as client:

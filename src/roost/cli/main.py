@@ -1,8 +1,10 @@
 """The `roost` command. Each command loads what it needs when it runs, so that help answers at once."""
 
 import sys
+from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from roost.cli import (
     audit,
@@ -36,7 +38,9 @@ from roost.cli import (
     workload_analyze,
     zone,
 )
-from roost.cli.exits import Exit, complain, wants_json
+from roost.cli.exits import Exit, complain, complain_of_usage, wants_json
+from roost.cli.help import plainly
+from roost.cli.output import say
 from roost.model.errors import RoostError
 
 SERVE, USE, OPERATE, MEASURE = "Serve", "Use", "Operate", "Measure"
@@ -44,7 +48,7 @@ SERVE, USE, OPERATE, MEASURE = "Serve", "Use", "Operate", "Measure"
 app = typer.Typer(
     name="roost",
     help="Place virtual machines on the machines of a zone, by rules people can read, and explain every decision.",
-    epilog="Start with:  roost demo,  or  roost serve  and in another window  roost tenant create web --vm D2",
+    epilog="Start with `roost demo`; or `roost serve`, and in another window:\n\n  roost tenant create web --vm D2",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -85,10 +89,36 @@ app.add_typer(experiment.app, name="experiment", rich_help_panel=MEASURE)
 app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
 
 
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        say(f"roost {version('roost')}")
+        raise typer.Exit
+
+
+@app.callback()
+def roost(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What can be said before a command."""
+
+
+def commands() -> TyperGroup:
+    """All commands."""
+    return plainly(app)
+
+
 def main() -> None:
     """Run a command; what goes wrong ends with a sentence and an exit code (see exits.py), never with a traceback."""
     try:
-        app()
+        sys.exit(commands().main(prog_name="roost", standalone_mode=False))
+    except typer.TyperException as error:
+        sys.exit(complain_of_usage(error))
+    except typer.Abort:
+        sys.exit(Exit.INTERRUPTED)
     except RoostError as error:
         sys.exit(complain(error, for_programs=wants_json(sys.argv[1:])))
     except KeyboardInterrupt:

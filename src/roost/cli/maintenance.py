@@ -124,9 +124,9 @@ def run(
 
     \b
       roost maintenance plan
-      roost maintenance run --run 'ssh {machine} update-and-reboot' --at-once 20 --pause 60
-      roost maintenance run --run "sh -c 'fetch {machine} && reboot {machine}'" --domain 3 --domain 4 --go-on
-      roost maintenance run --run 'update-host {machine}' --evict spot --max-failures 1
+      roost maintenance run --run 'ssh {machine} update-and-reboot' --at-once 20
+      roost maintenance run --run 'sh -c "fetch {machine} && reboot {machine}"'
+      roost maintenance run --run 'update-host {machine}' --domain 3 --go-on
     """
     from roost.client.lease import Lease
     from roost.client.maintenance import Walk, domains_of, machines_of

@@ -93,7 +93,7 @@ Rules = Annotated[
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="Only this one's.")]
 Days = Annotated[float | None, typer.Option("--days", help="Only those of the last so many days.", min=0.0)]
-Key = Annotated[str, typer.Option("--key", help="The same key is never done twice; made up if empty.")]
+Key = Annotated[str, typer.Option("--key", help="The same key is never done twice; made up if left out.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would come of it.")]
 IfMatch = Annotated[
     int | None, typer.Option("--if-match", help="Refuse unless it has this generation still.", metavar="GENERATION")
@@ -217,8 +217,9 @@ class ConstraintOptions:
         _about(
             CONSTRAINTS,
             "--set",
-            help="An availability set: racks and update domains to spread its VMs over; repeatable.",
-            metavar="NAME:fds=N,uds=N[,best-effort]",
+            help="An availability set, and how many racks (fds) and update domains (uds) its VMs are spread over: "
+            "db:fds=3,uds=5, or db:fds=3,best-effort; repeatable.",
+            metavar="NAME:TERMS",
         ),
     ] = None
 
@@ -280,8 +281,8 @@ def followed_by_command(context: typer.Context) -> bool:
     command = context.invoked_subcommand
     if command is None:
         return False
-    for name in context.params:
-        source = context.get_parameter_source(name)
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
         if source is not None and source.name == "COMMANDLINE":
-            raise InvalidInput(f"--{name}", f"stands before {command}", f"write it after {command}")
+            raise InvalidInput(option.opts[0], f"stands before {command}", f"write it after {command}")
     return True

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from roost.model.errors import InvalidInput
-from roost.model.names import in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +23,6 @@ T = TypeVar("T")
 STORE = "Where the store is: a file (SQLite) or postgresql://…"
 DAY = 86_400.0  # seconds
 UNITS = (("d", DAY), ("h", 3_600.0), ("min", 60.0))
-WIDE = 1_000  # columns, where nobody looks at a terminal: a name that is cut off is of no use
 
 
 class Form(StrEnum):
@@ -77,19 +75,20 @@ def print_json_line(value: object) -> None:
 
 def print_table(headings: Iterable[str], rows: Iterable[Iterable[object]], *, title: str = "") -> None:
     """A table; numbers stand to the right."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from roost.cli.table import lines_of
 
     found = [list(row) for row in rows]
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title=title or None, title_justify="left")
-    for i, heading in enumerate(headings):
-        number = bool(found) and isinstance(found[0][i], int | float)
-        table.add_column(heading, overflow="fold", no_wrap=i == 0, justify="right" if number else "left")
-    for row in found:
-        table.add_row(*(Text(cell(value)) for value in row))  # a value is no markup
-    seen = sys.stdout.isatty() or "COLUMNS" in os.environ
-    (console() if seen else Console(width=WIDE)).print(table)
+    names = list(headings)
+    right = [bool(found) and isinstance(found[0][i], int | float) for i in range(len(names))]
+    if title:
+        say(title)
+    lines = lines_of(names, [[cell(value) for value in row] for row in found], right, _columns())
+    print("\n".join(lines))  # noqa: T201
+
+
+def _columns() -> int | None:
+    """How wide the terminal is, if somebody looks at one."""
+    return console().width if sys.stdout.isatty() or "COLUMNS" in os.environ else None
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
@@ -144,10 +143,16 @@ def decode(text: bytes | Any, kind: type[T], where: str) -> T:
     """JSON as a checked value; `text` may be read already."""
     import msgspec
 
+    from roost.json_mistakes import check_keys, in_words
+
     try:
-        return msgspec.json.decode(text, type=kind) if isinstance(text, bytes) else msgspec.convert(text, kind)
+        found = msgspec.json.decode(text, type=kind) if isinstance(text, bytes) else msgspec.convert(text, kind)
+        if isinstance(text, bytes):
+            check_keys(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidInput(where, in_words(str(error))) from None
+        place, words = in_words(str(error), kind)
+        raise InvalidInput(where, f"{place}: {words}" if place else words) from None
+    return found
 
 
 @contextmanager

@@ -37,15 +37,13 @@ Name = Annotated[str, typer.Argument(help="The policy.", metavar="NAME")]
 @app.command("list", rich_help_panel=HERE)
 def list_policies() -> None:
     """The policies that come with Roost."""
-    from rich.table import Table
-
     from roost.rules.policy import Policy, shipped_policies
 
-    table = Table("policy", "version", "rules", "what it is for")
-    for name in shipped_policies():
-        policy = Policy.named(name)
-        table.add_row(policy.name, str(policy.version), str(len(policy.rules)), policy.description)
-    console().print(table)
+    found = map(Policy.named, shipped_policies())
+    print_table(
+        ("policy", "version", "rules", "what it is for"),
+        ((policy.name, policy.version, len(policy.rules), policy.description) for policy in found),
+    )
 
 
 @app.command(rich_help_panel=HERE)

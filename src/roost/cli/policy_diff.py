@@ -72,9 +72,9 @@ def diff(
 
     \b
       roost policy diff default dense
-      roost policy diff default mine.yaml --workload week.parquet --zone zone.yaml --to diff
+      roost policy diff default mine.yaml --workload week.parquet --zone z.yaml
       roost policy diff default mine.yaml --store roost.db
-      roost policy diff mine.yaml --store roost.db                    against what was decided
+      roost policy diff mine.yaml --store roost.db    against what was decided
     """
     from roost.sim.diff import check_folder
     from roost.sim.diff_report import page

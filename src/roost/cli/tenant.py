@@ -12,6 +12,7 @@ from roost.cli.exits import Exit, exit_of
 from roost.cli.options import ConstraintOptions, DryRun, IfMatch, Key, Paging, Service, VMs, flat
 from roost.cli.output import Form, Output, advise, decode, print_facts, print_json, print_table, read_input, say
 from roost.model.errors import InvalidInput
+from roost.model.readable import as_counted
 from roost.model.request import UNCONSTRAINED
 
 if TYPE_CHECKING:
@@ -39,11 +40,12 @@ def create(
 
     \b
       roost tenant create web --vm D2
-      roost tenant create shop --vm D2=2 --vm D4=3 --min-fault-domains 3 --max-per-machine 1
+      roost tenant create shop --vm D2=2 --vm D4=3 --min-fault-domains 3
       roost tenant create batch --vm A2=40 --priority spot --dry-run
       roost tenant create render --vm D2=8 --priority spot --requeue
-      roost tenant create shop --set db:fds=3 --set web:uds=10,best-effort --vm D4=3@db --vm D2=10@web
-      echo '{"tenant": "db", "vms": [{"type": "D4", "count": 2}]}' | roost tenant create --file -
+      roost tenant create shop --set db:fds=3 --vm D4=3@db --vm D2=10
+      echo '{"tenant": "db", "vms": [{"type": "D4", "count": 2}]}' > db.json
+      roost tenant create --file db.json
     """
     wishes, wanted = vms.wishes(), constraints.chosen()
     if file:
@@ -119,7 +121,7 @@ def delete(
 
     \b
       roost tenant delete web
-      roost tenant delete web --if-match 2048        only if nobody changed it since
+      roost tenant delete web --if-match 2048    only if nobody changed it since
     """
     with service.open() as client:
         done = client.delete_tenant(name, key=key, if_match=if_match, dry_run=dry_run)
@@ -144,8 +146,18 @@ def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
     facts = {"tenant": found.tenant, "generation": str(found.generation)}
     facts["constraints"] = ", ".join(constraints) or "none"
     print_facts(facts | {f"set {name}": _terms(wanted) for name, wanted in found.constraints.sets.items()})
-    columns = ("vm", "type", "machine", "priority", *(("set",) if found.constraints.sets else ()))
-    print_table(columns, ([getattr(vm, column) for column in columns] for vm in found.vms))
+    columns = ["vm", "type", "machine", "priority", *(["set"] if found.constraints.sets else [])]
+    lost, vms = [vm for vm in found.vms if vm.lost], sorted(found.vms, key=lambda vm: as_counted(vm.vm))
+    rows = [[getattr(vm, column) for column in columns] for vm in vms]
+    if lost:
+        columns.append("state")
+        rows = [[*row, "lost" if vm.lost else "runs"] for row, vm in zip(rows, vms, strict=True)]
+    print_table(columns, rows)
+    if lost:
+        machines = ", ".join(sorted({vm.machine for vm in lost}, key=as_counted))
+        advise(f"{len(lost):,} of its VMs wait to be healed, as {machines} is down: roost heal --tenant {name}")
+    if found.waiting:
+        advise(f"{', '.join(found.waiting)} had to give way and wait for room: roost evictions waiting --tenant {name}")
 
 
 def _terms(wanted: AvailabilitySet) -> str:
@@ -174,7 +186,14 @@ def list_tenants(
     if output is Form.JSON:
         print_json(found)
     else:
-        print_table(("tenant", "VMs", "generation"), ((t.tenant, t.vms, str(t.generation)) for t in found))
+        waiting = any(t.waiting for t in found)
+        print_table(
+            ("tenant", "VMs", *(("waiting",) if waiting else ()), "generation"),
+            (
+                (t.tenant, t.vms, *((t.waiting,) if waiting else ()), str(t.generation or ""))
+                for t in sorted(found, key=lambda t: as_counted(t.tenant))
+            ),
+        )
 
 
 @app.command()
@@ -192,8 +211,8 @@ def batch(
     scales it out. One with a key of its own can be asked for again.
 
     \b
-      roost tenant batch requests.jsonl
-      echo '{"tenant": "web", "vms": [{"type": "D2"}], "scale_out": true, "key": "k1"}' | roost tenant batch -
+      echo '{"tenant": "web", "vms": [{"type": "D2"}], "key": "k1"}' > some.jsonl
+      roost tenant batch some.jsonl
     """
     items = iter(_requests(read_input(file), file))
     ended: set[Exit] = set()

@@ -13,6 +13,7 @@ from roost.cli.options import DryRun, Key, Service, flat
 from roost.cli.output import Form, Output, advise, print_json, print_table, when
 from roost.cli.tenant import show_done
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.readable import as_counted
 
 if TYPE_CHECKING:
     from roost.client import Client
@@ -47,7 +48,7 @@ def list_thresholds(service: Service, output: Output = Form.TABLE) -> None:
         (
             (c.cluster, c.machines, c.empty, c.new, c.scale_out, c.healing, c.source,
              ", ".join(name.replace("_", "-") for name in c.reached))
-            for c in found
+            for c in sorted(found, key=lambda c: as_counted(c.cluster))
         ),
     )  # fmt: skip
 
@@ -75,7 +76,7 @@ def set_thresholds(
     """Keep so many empty machines in a cluster, whatever the zone file says. What is left out stays as it is.
 
     \b
-      roost thresholds set c000 --new 6 --scale-out 2      # 4 machines for growth, 2 for healing
+      roost thresholds set c000 --new 6 --scale-out 2    4 for growth, 2 to heal
       roost thresholds set c000 --new 8                    # 2 more for growth
       roost thresholds set c000 --new 0 --scale-out 0      # none at all
     """
@@ -182,7 +183,7 @@ def compute(
 
     \b
       roost thresholds compute
-      roost thresholds compute --target-healing 0.0001 --failures-per-day 0.001 --repair-hours 24
+      roost thresholds compute --failures-per-day 0.001 --repair-hours 24
       roost thresholds compute --target-scale-out 0.05 --window-hours 72 --apply
     """
     from roost.wire import ThresholdTargets, ThresholdWish

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from roost.cli.options import DryRun, Key, Paging, Service, flat
-from roost.cli.output import Form, Output, print_facts, print_json, print_table, say
+from roost.cli.output import Form, Output, advise, lasted, print_facts, print_json, print_table, say, when
 from roost.cli.tenant import show_done
+from roost.model.readable import as_counted
 from roost.model.request import hold_of
 
 app = typer.Typer(help="Look at VMs, move them, and delete single ones.", no_args_is_help=True)
@@ -26,6 +28,7 @@ class Step(StrEnum):
     WHOLE = "whole"
 
 
+LOST = "its machine is down: it waits to be healed"
 DONE = {
     Step.HOLD: "held room for {vm} on {machine}",
     Step.FINISH: "moved {vm} to {machine}",
@@ -56,14 +59,22 @@ def list_vms(
     else:
         print_table(
             ("vm", "tenant", "type", "machine", "priority"),
-            ((vm.vm, vm.tenant, vm.type, vm.machine, vm.priority) for vm in found),
+            (
+                (vm.vm, vm.tenant, vm.type, vm.machine, vm.priority)
+                for vm in sorted(found, key=lambda vm: as_counted(vm.vm))
+            ),
         )
 
 
 @app.command()
 @flat
 def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
-    """Where a VM runs, and what it is."""
+    """Where a VM runs, what it is, since when, and which decision put it there.
+
+    \b
+      roost vm show web/0
+      roost explain web/0        why it is there
+    """
     with service.open() as client:
         found = client.get_vm(name)
     if output is Form.JSON:
@@ -76,8 +87,14 @@ def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
                 "type": found.type,
                 "machine": found.machine,
                 "priority": found.priority or "the highest",
+                "set": found.set or "none",
+                "state": LOST if found.lost else "runs",
+                "age": f"{lasted(time.time() - found.since)}, since {when(found.since)}" if found.since else "unknown",
+                "decision": found.decision or "forgotten",
             }
         )
+        if found.decision:
+            advise(f"why there: roost explain {found.vm}")
 
 
 @app.command()

@@ -193,7 +193,7 @@ def apply(
     service: Service,
     store: Annotated[str | None, typer.Option("--store", help=f"Work without a service. {STORE}")] = None,
     run: Annotated[
-        str, typer.Option("--run", help="What copies a VM: 'migrate {vm} {source} {target}'. Nothing, if empty.")
+        str, typer.Option("--run", help="What copies a VM: 'migrate {vm} {source} {target}'. Nothing, if left out.")
     ] = "",
     at_once: Annotated[
         int, typer.Option("--at-once", help="Moves that may be under way.", min=1, max=MOST_AT_ONCE)
@@ -208,7 +208,7 @@ def apply(
 
     \b
       roost whatif apply plan.json
-      roost whatif apply plan.json --at-once 8 --run 'virsh migrate --live {vm} qemu+ssh://{target}/system'
+      roost whatif apply plan.json --at-once 8 --run 'migrate-vm {vm} {target}'
     """
     from roost.whatif.carry_out import carry_out, command_of
     from roost.whatif.plan import read_plan

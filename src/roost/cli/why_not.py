@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.explain import TENANT, PolicyOption, Tenant, find_given, recalled
+from roost.cli.explain import TENANT, PolicyOption, Tenant, decision_of, find_given, recalled
 from roost.cli.options import ConstraintOptions, Rules, Service, StoreOption, VMs, Which, flat
 from roost.cli.output import Form, Output, print_json, say
 from roost.model.request import UNCONSTRAINED
@@ -23,7 +23,10 @@ def why_not(
     constraints: ConstraintOptions,
     service: Service,
     decision: Annotated[
-        str, typer.Option("--decision", help="The key of a past request, in quotes if it has a space.", metavar="KEY")
+        str,
+        typer.Option(
+            "--decision", help="The key of a past request, in quotes if it has a space, or a VM's name.", metavar="KEY"
+        ),
     ] = "",
     tenant: Tenant = TENANT,
     which: Which = None,
@@ -45,14 +48,16 @@ def why_not(
     if store is not None:
         if wishes:
             raise typer.BadParameter("explains past requests only; for --vm ask a service", param_hint="--store")
-        _show(recalled(store, decision, find_given(policy, rules))[0].why_not(machine, which), output)
+        past, _, which = recalled(store, decision, find_given(policy, rules), which)
+        _show(past.why_not(machine, which), output)
         return
     with service.open() as client:
         if wishes:
             wanted = constraints.chosen()
             found = client.why_not(machine, tenant, wishes, wanted if wanted != UNCONSTRAINED else None, vm=which)
         else:
-            found = client.why_not_decision(decision, machine, vm=which)
+            key, which = decision_of(client, decision, which)
+            found = client.why_not_decision(key, machine, vm=which)
     _show(found, output)
 
 

@@ -27,7 +27,7 @@ def worker(
     store: Annotated[str, typer.Argument(help=STORE)],
     policy: Annotated[str, typer.Option(help="A shipped policy, or a .yaml file.")] = "default",
     rules: Rules = None,
-    name: Annotated[str, typer.Option(help="What the agent is called in decisions; unique, made up if empty.")] = "",
+    name: Annotated[str, typer.Option(help="What the agent is called in decisions; unique, made up if left out.")] = "",
     seed: Annotated[int, typer.Option(help="For its random draws.", min=0)] = 0,
     retries: Annotated[int, typer.Option(help="After a conflict, before a request is given up.", min=0)] = 20,
     top: Annotated[int, typer.Option(help="Machines a conflict-avoiding draw is among; 1: off.", min=1)] = 100,
@@ -39,20 +39,23 @@ def worker(
 
     \b
     What can be asked ("key" is yours, to be able to ask again):
-      {"key": "k1", "do": "place", "request": {"tenant": "web", "vms": [{"type": "D2"}, {"type": "D2"}],
-                                              "constraints": {"min_fault_domains": 2}}}
-      {"key": "k2", "do": "release", "tenant": "web", "vms": ["web/0"]}        without vms: the whole tenant
-      {"key": "k3", "do": "machine", "machine": "c000-r00-m00", "state": "down", "health": 40}
+      {"key": "k1", "do": "place", "request": {"tenant": "web",
+        "vms": [{"type": "D2"}], "constraints": {"min_fault_domains": 1}}}
+      {"key": "k2", "do": "release", "tenant": "web", "vms": ["web/0"]}
+      {"key": "k3", "do": "machine", "machine": "c000-r00-m00", "state": "down"}
       {"key": "k4", "do": "cluster", "cluster": "c000", "quarantined": true}
-      {"key": "k5", "do": "add_machines", "machines": [[name, datacenter, cluster, rack, generation, update_domain,
-                                                       \\[features], \\[capacity of each resource]]]}
-      {"key": "k6", "do": "remove_machines", "machines": ["c000-r00-m00"]}     or "cluster": "c000"
-      {"key": "k7", "do": "move", "tenant": "web", "vm": "web/1", "machine": "c000-r00-m01"}
-                                          "step": "hold", "finish" or "cancel"; without one the VM moves at once
+      {"key": "k5", "do": "add_machines", "machines": [\\[name, datacenter,
+        cluster, rack, hardware, update domain, \\[feature], \\[capacity]]]}
+      {"key": "k6", "do": "remove_machines", "machines": ["c000-r00-m00"]}
+      {"key": "k7", "do": "move", "tenant": "web", "vm": "web/1",
+        "machine": "c000-r00-m01", "step": "hold"}
+
+    Without "vms" the whole tenant is released; "remove_machines" takes "cluster" instead of "machines"; a capacity has
+    an amount of each resource; steps of a move are "hold", "finish", "cancel", and without one the VM moves at once.
 
     \b
       roost store create zone.db --zone synthetic:1000
-      echo '{"key":"k1","do":"place","request":{"tenant":"web","vms":[{"type":"D2"}]}}' | roost worker zone.db
+      roost worker zone.db < requests.jsonl
     """
     from roost.agent.agent import AgentSettings
     from roost.agent.worker import serve

@@ -59,8 +59,8 @@ def import_(
     complete but for its VM types.
 
     \b
-      roost workload import --from azure-packing packing_trace_zone_a_v1.sqlite --to packing.parquet
-      roost workload import --from node-list openb_node_list_all_node.csv --to machines.csv > zone.yaml
+      roost workload import --from azure-packing zone_a.sqlite --to a.parquet
+      roost workload import --from node-list nodes.csv --to m.csv > zone.yaml
     """
     from roost.traces.own_form import check_target
     from roost.traces.reading import Reading

@@ -13,6 +13,7 @@ from roost.cli.options import flat
 from roost.cli.output import Form, Output, advise, print_facts, print_json, print_table, say
 from roost.cli.workload import Seed, SkipBadRows, Source, Types, counted, duration, percentage, tell_notice
 from roost.model.errors import InvalidInput
+from roost.model.readable import plain
 
 if TYPE_CHECKING:
     from roost.traces.analysis import Analysis
@@ -70,8 +71,8 @@ def generate(
 
     \b
       roost workload generate --to week.parquet
-      roost workload generate --to busy.parquet --mix zone2 --days 1 --requests-per-day 2000000
-      roost workload generate --to full.parquet --cores 100000 --utilisation 0.8 --filled
+      roost workload generate --to busy.parquet --mix zone2 --days 1
+      roost workload generate --to full.parquet --cores 100000 --filled
     """
     import msgspec
 
@@ -150,7 +151,7 @@ def _show(seen: Analysis) -> None:
     )
     say("")
     shares, cores = list(seen.type_shares.items()), seen.type_cores
-    rows = [(name, f"{cores[name]:g}" if name in cores else "", percentage(share)) for name, share in shares[:SHOWN]]
+    rows = [(name, plain(cores[name]) if name in cores else "", percentage(share)) for name, share in shares[:SHOWN]]
     if more := shares[SHOWN:]:
         rows.append((f"{len(more):,} more", "", percentage(sum(share for _, share in more))))
     print_table(("VM type", "cores", "VMs"), rows)

@@ -76,9 +76,9 @@ from roost.wire import (
     ThresholdWish,
     TokenMade,
     Tokens,
+    VMDetail,
     VMMove,
     VMPage,
-    VMView,
     VMWish,
     WaitingPage,
     WalkHold,
@@ -243,9 +243,9 @@ def list_vms(*, tenant: str = "", machine: str = "", limit: int = PAGE, cursor: 
     return _read("/v1/vms", VMPage, tenant=tenant, machine=machine, limit=limit, cursor=cursor)
 
 
-def get_vm(vm: str) -> Call[VMView]:
+def get_vm(vm: str) -> Call[VMDetail]:
     """A VM by its whole name, TENANT/NAME."""
-    return _read(_vm(vm), VMView)
+    return _read(_vm(vm), VMDetail)
 
 
 def delete_vm(vm: str, *, key: str = "", dry_run: bool = False) -> Call[Done]:

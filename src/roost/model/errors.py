@@ -16,11 +16,32 @@ A request that does not fit is no error: it is a decision that says why. Codes n
 """
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
+
+from roost.model.readable import as_counted
 
 MANY = 500  # names to look for the nearest among
 MOST_TOLD = 20  # mistakes, one a line
+SHOWN, MOST_SHOWN = 12, 40  # names that are told one by one, where there is a list of them and where there is none
+# Nobody is led to one of these by a slip: what they take away may not come back.
+DESTRUCTIVE = frozenset({"delete", "down", "evict", "remove", "remove_machines", "revoke", "scale-in", "trim"})
+# How to see all names of a kind that has many.
+LISTS = {
+    "machine": "roost machine list",
+    "rack": "roost machine list",
+    "cluster": "roost cluster list",
+    "running VM": "roost vm list",
+    "tenant with VMs": "roost tenant list",
+    "VM type": "roost capacity",
+    "setting": "roost config describe",
+}
+
+
+def nearest(name: str, known: Collection[str]) -> list[str]:
+    """Those of some names that somebody may have meant; never one that would destroy something."""
+    safe = sorted((each for each in known if each not in DESTRUCTIVE), key=as_counted)
+    return difflib.get_close_matches(name, safe, n=3, cutoff=0.5)
 
 
 class RoostError(Exception):
@@ -60,16 +81,31 @@ class UnknownName(InvalidInput):
         if known is None:
             super().__init__(where, f"no {kind} is called {str(name)!r}", "check the name")
             return
-        known = list(known)
-        start = str(name)[: max(1, len(str(name)) // 2)]
-        if len(known) > MANY:  # comparing with all of a zone's machines would take seconds
-            known = list(islice((k for k in known if k.startswith(start)), MANY)) or known[:MANY]
-        names = sorted(known)
-        close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
-        shown = close or names[:8]
-        more = "" if close or len(names) <= 8 else f" and {len(names) - 8} more"
-        remedy = f"{'did you mean' if close else 'known are'} {', '.join(shown)}{more}" if names else "none are defined"
+        every = list(known)
+        near = nearest(str(name), _that_begin_like(str(name), every) if len(every) > MANY else every)
+        remedy = f"did you mean {', '.join(near)}" if near else _told(kind, every)
         super().__init__(where, f"no {kind} is called {str(name)!r}", remedy)
+
+
+def _that_begin_like(name: str, known: Collection[str]) -> list[str]:
+    """Those that share most of a name's beginning, half of it at least: comparing with all machines takes seconds."""
+    half = max(1, len(name) // 2)
+    alike = [each for each in known if each.startswith(name[:half])]
+    for length in range(half + 1, len(name) + 1):
+        if not (nearer := [each for each in alike if each.startswith(name[:length])]):
+            break
+        alike = nearer
+    return alike[:MANY]
+
+
+def _told(kind: str, known: Collection[str]) -> str:
+    """What names there are; if they are many, how many, what they look like, and where to see them."""
+    if not known:
+        return "none are defined"
+    if len(known) <= (SHOWN if kind in LISTS else MOST_SHOWN):
+        return f"known are {', '.join(sorted(known, key=as_counted))}"
+    where = f"; see them with `{LISTS[kind]}`" if kind in LISTS else ""
+    return f"there are {len(known):,}, such as {', '.join(islice(known, 4))}{where}"
 
 
 class Taken(InvalidInput):

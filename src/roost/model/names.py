@@ -18,14 +18,6 @@ REMEDY = "use letters, digits, dots, dashes and underscores, a letter or digit f
 
 _WHOLE = re.compile(rf"{PLAIN}\Z")
 _STRANGE = re.compile(r"[^A-Za-z0-9._-]")
-_SAID = {
-    f"Expected `str` matching regex {pattern!r}": f"is no name: {remedy}"
-    for pattern, remedy in (
-        (NAME, REMEDY),
-        (NAME_OR_NOTHING, REMEDY),
-        (TOKEN_NAME, "use letters, digits, dots and dashes, a letter or digit first"),
-    )
-}
 
 
 def is_name(text: str, longest: int = LONGEST) -> bool:
@@ -44,13 +36,6 @@ def check_new_vm_name(where: str, name: str) -> None:
     for part in name.split("/", maxsplit=1):
         if not is_name(part):
             raise InvalidInput(where, _problem(part, LONGEST), f"call it TENANT/NAME, and in both {REMEDY}")
-
-
-def in_words(problem: str) -> str:
-    """What a decoder says of a text that is no name, as people say it."""
-    for said, words in _SAID.items():
-        problem = problem.replace(said, words)
-    return problem
 
 
 def _problem(name: object, longest: int) -> str:

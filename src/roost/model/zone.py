@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from roost.model.availability import USUAL_DOMAINS, MostDomains
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.readable import as_counted
 from roost.model.rows import MachineState, cluster_type, machine_type, rack_type
 from roost.model.scarcity import SCARCITY
 from roost.model.thresholds import Thresholds
@@ -261,6 +263,12 @@ class Zone:
         from roost.model.zone_file import load_zone
 
         return load_zone(path)
+
+    @cached_property
+    def machines_as_counted(self) -> npt.NDArray[np.int64]:
+        """The rows of machines by name, as people count: m2 before m10."""
+        names = self.machine_names
+        return np.array(sorted(range(len(names)), key=lambda m: as_counted(names[m])), np.int64)
 
     @cached_property
     def machine_index(self) -> dict[str, int]:

@@ -7,6 +7,7 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
+from roost.model.readable import plain
 from roost.sim.comparison import Row, SummaryTable, label, variants
 from roost.sim.experiment import Fleet
 from roost.sim.formats import figure, span
@@ -114,7 +115,7 @@ def _size(results: Sequence[Result]) -> str:
         return ""
     ((cores, memory),) = sizes
     asked = "stranded_memory" in results[0].timeline.columns  # else machines have none
-    return f" of {cores:g} cores" + (f" and {memory:g} GiB" if asked else "")
+    return f" of {plain(cores)} cores" + (f" and {plain(memory)} GiB" if asked else "")
 
 
 def _what_was_run(results: Sequence[Result]) -> str:

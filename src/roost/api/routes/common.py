@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
+from urllib.parse import parse_qsl
 
 from litestar.connection import ASGIConnection
 from litestar.datastructures import ResponseHeader
@@ -19,10 +20,14 @@ from roost.api.gate import Asking
 from roost.api.problems import KINDS, Refused, of_answer
 from roost.api.service import Service, new_key
 from roost.engine.explain import Explanation, Remedies
+from roost.json_mistakes import Reader, check_keys
+from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import VM
 from roost.store.contract import Decided
 from roost.wire import (
+    KEY,
     LONGEST_KEY,
+    MATCH,
     CandidateView,
     Done,
     EvictedVM,
@@ -47,7 +52,7 @@ Key = Annotated[
     HeaderParameter(
         name="Idempotency-Key",
         max_length=LONGEST_KEY,
-        pattern=r"^[\x21-\x2e\x30-\x7e]*$",  # no slash: a decision is looked up by its key, in a path
+        pattern=KEY,
         description="Chosen by you, without slashes: the same key is never done twice, but answered as the first time.",
     ),
 ]
@@ -56,7 +61,7 @@ IfMatch = Annotated[
     HeaderParameter(
         name="If-Match",
         max_length=40,
-        pattern=r'^(W/)?"?[0-9]{1,19}"?$|^\*$',
+        pattern=MATCH,
         description="The generation that it must have still.",
     ),
 ]
@@ -106,14 +111,46 @@ def _responses(codes: Sequence[str]) -> dict[int, ResponseSpec]:
 
 async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """Let through only those whose token allows it."""
-    wanted = handler.opt.get("scope")
-    if wanted is None:
-        return
-    principal = asking_of(connection.scope).principal
-    if wanted not in principal.scopes:
-        raise Refused("roost.forbidden", f"needs a token with scope {wanted}")
-    if principal.namespace and not handler.opt["namespaced"]:
-        raise Refused("roost.forbidden", f"a token bound to namespace {principal.namespace} sees tenants only")
+    wanted, asking = handler.opt.get("scope"), asking_of(connection.scope)
+    principal = asking.principal
+    if wanted is not None:
+        if wanted not in principal.scopes:
+            raise Refused("roost.forbidden", f"needs a token with scope {wanted}")
+        if principal.namespace and not handler.opt["namespaced"]:
+            raise Refused("roost.forbidden", f"a token bound to namespace {principal.namespace} sees tenants only")
+    _, query, body = asking.said
+    if (known := handler.opt.get(KNOWN)) is not None:
+        _check_query(query, known)
+    if (reader := handler.opt.get(READER)) is not None:
+        _check_body(body, reader)
+
+
+# What a route knows of itself, once the application is made: its query parameters, how to read its body, and what
+# parameters are called outside.
+KNOWN, READER, OUTSIDE = "known", "reader", "outside"
+
+
+def _check_query(query: bytes, known: frozenset[str]) -> None:
+    """Refuse parameters that would be ignored: unknown ones, and the first of two."""
+    seen: set[str] = set()
+    for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        if name not in known:
+            told = UnknownName("query", "query parameter here", name, known)
+            raise Refused("roost.invalid_request", f"{told.problem}; {told.remedy}", field=name)
+        if name in seen:
+            raise Refused("roost.invalid_request", f"the query parameter {name} is given twice", field=name)
+        seen.add(name)
+
+
+def _check_body(body: bytes, reader: Reader) -> None:
+    """Refuse what the framework would put right without a word: numbers as texts, a key that is there twice."""
+    if not body:
+        raise Refused("roost.invalid_request", "the body is missing: send JSON", field="body")
+    try:
+        reader.read(body)
+        check_keys(body)
+    except InvalidInput as error:
+        raise Refused("roost.invalid_request", str(error), field=error.where) from None
 
 
 def asking_of(scope: Mapping[str, Any]) -> Asking:

@@ -26,7 +26,7 @@ from roost.api.service import new_key
 from roost.api.tokens import CLOSED, KIND, LAST_ADMIN
 from roost.model.tokens import check_name
 from roost.store.snapshot import encode_snapshot
-from roost.wire import Changes, Health, NewToken, TokenMade, Tokens
+from roost.wire import EVENT, Changes, Health, NewToken, TokenMade, Tokens
 
 Since = Annotated[int, Parameter(ge=0, le=2**62, description="Changes after this revision.")]
 EVENT_STREAM = "text/event-stream"
@@ -47,7 +47,7 @@ async def stream_changes(
         int | None, Parameter(ge=0, le=2**62, description="Changes after this revision; from now on if left out.")
     ] = None,
     last_event_id: Annotated[
-        str | None, HeaderParameter(name="Last-Event-ID", max_length=18, pattern="^[0-9]*$", description="As `since`.")
+        str | None, HeaderParameter(name="Last-Event-ID", max_length=18, pattern=EVENT, description="As `since`.")
     ] = None,
 ) -> Stream:
     """Changes as they happen, as server-sent events whose ids are revisions. A stream that broke goes on from there."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 import re
+from collections import Counter
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 from litestar import delete, get, post
 from litestar.params import JSONBody, Parameter
 from litestar.response import Response
@@ -16,6 +18,7 @@ from litestar.types import Scope
 from roost.agent.agent import Ticket
 from roost.agent.operation import MoveVM, PlaceVMs, ReleaseVMs
 from roost.api.gate import Asking
+from roost.api.origin import origin_of
 from roost.api.problems import Refused, of_error
 from roost.api.routes.common import (
     ETAG_HEADER,
@@ -39,8 +42,9 @@ from roost.api.routes.common import (
 )
 from roost.api.service import new_key
 from roost.model.errors import RoostError
+from roost.model.readable import as_counted
 from roost.model.request import UNCONSTRAINED, Constraints, Request, check_promises
-from roost.store.contract import Store
+from roost.store.contract import WAITING, Store, Waiting
 from roost.store.ledger import TenantRow, VMRow
 from roost.wire import (
     Batch,
@@ -55,6 +59,7 @@ from roost.wire import (
     TenantPage,
     TenantView,
     TenantWish,
+    VMDetail,
     VMMove,
     VMPage,
     VMView,
@@ -63,6 +68,7 @@ from roost.wire import (
 TenantPath = Annotated[str, Parameter(max_length=200, description="The name of a tenant.")]
 VMPath = Annotated[str, Parameter(max_length=300, description="The whole name of a VM, TENANT/NAME.")]
 MOST_VMS_SHOWN = 100_000  # of one tenant
+_waiting = msgspec.json.Decoder(Waiting).decode
 KEY = re.compile(r"[\x21-\x2e\x30-\x7e]*\Z")
 
 
@@ -247,10 +253,29 @@ async def _result(
 # ------------------------------------------------------------------------------------------------------------ looking
 
 
-def vm_view(name: str, row: VMRow) -> VMView:
+def vm_view(asking: Asking, name: str, row: VMRow) -> VMView:
     """A VM as it is shown."""
+    return VMView(**_described(asking, name, row))
+
+
+def _described(asking: Asking, name: str, row: VMRow) -> dict[str, Any]:
     spec = row.spec
-    return VMView(vm=name, tenant=row.tenant, type=spec.type, machine=row.machine, priority=spec.priority, set=spec.set)
+    return {
+        "vm": name,
+        "tenant": row.tenant,
+        "type": spec.type,
+        "machine": row.machine,
+        "priority": spec.priority,
+        "set": spec.set,
+        "since": row.since,
+        "lost": asking.service.is_down(row.machine),
+    }
+
+
+def _waiting_of(store: Store, asking: Asking) -> Counter[str]:
+    """How many VMs of each tenant wait for room, as far as one may hear of them."""
+    tenants = (name.partition("/")[0] for name in store.registry(WAITING))
+    return Counter(tenant for tenant in tenants if asking.principal.owns(tenant))
 
 
 @get("/v1/tenants", **may("read", namespaced=True))
@@ -264,19 +289,25 @@ async def list_tenants(
     asking = asking_of(scope)
     size, namespace = page_size(limit, asking.service), asking.principal.namespace
 
-    def look(store: Store) -> list[tuple[str, TenantRow]]:
+    def look(store: Store) -> tuple[list[tuple[str, TenantRow]], Counter[str]]:
+        waiting = _waiting_of(store, asking)
         if not namespace:
-            return store.tenants(cursor, size, prefix)
+            return store.tenants(cursor, size, prefix), waiting
         own_row = store.tenant(namespace) if namespace > cursor and namespace.startswith(prefix) else None
         found = [(namespace, own_row)] if own_row else []
         inner = f"{namespace}."
         if prefix.startswith(inner) or inner.startswith(prefix):
             found += store.tenants(cursor, size, max(prefix, inner))
-        return found[:size]
+        return found[:size], waiting
 
-    found = await asking.service.read(look)
-    items = [TenantLine(tenant=n, generation=t.stamp, vms=t.vms) for n, t in found]
-    return TenantPage(items=items, next=found[-1][0] if len(found) == size else None)
+    found, waiting = await asking.service.read(look)
+    items = {n: TenantLine(tenant=n, generation=t.stamp, vms=t.vms, waiting=waiting[n]) for n, t in found}
+    last = found[-1][0] if len(found) == size else None
+    for name, number in waiting.items():  # those that have no other VMs
+        if name not in items and name > cursor and name.startswith(prefix) and (last is None or name < last):
+            items[name] = TenantLine(tenant=name, generation=0, vms=0, waiting=number)
+    page = sorted(items)[:size]
+    return TenantPage(items=[items[name] for name in page], next=page[-1] if len(items) > size or last else None)
 
 
 @get("/v1/tenants/{tenant:str}", response_headers=ETAG_HEADER, **may("read", "roost.not_found", namespaced=True))
@@ -286,10 +317,13 @@ async def get_tenant(tenant: TenantPath, scope: Scope) -> Response[TenantView]:
     own(asking, tenant)
 
     def look(store: Store) -> TenantView | None:
-        if (row := store.tenant(tenant)) is None:
+        row, registry = store.tenant(tenant), store.registry(WAITING)
+        waiting = sorted((name for name in registry if name.startswith(f"{tenant}/")), key=as_counted)
+        if row is None and not waiting:
             return None
-        vms = [vm_view(name, vm) for name, vm in store.vms(limit=MOST_VMS_SHOWN, tenant=tenant)]
-        return TenantView(tenant=tenant, generation=row.stamp, constraints=row.constraints, vms=vms)
+        vms = [vm_view(asking, name, vm) for name, vm in store.vms(limit=MOST_VMS_SHOWN, tenant=tenant)]
+        stamp, constraints = (row.stamp, row.constraints) if row else (0, _waiting(registry[waiting[0]]).constraints)
+        return TenantView(tenant=tenant, generation=stamp, constraints=constraints, vms=vms, waiting=waiting)
 
     if (found := await asking.service.read(look)) is None:
         raise Refused("roost.not_found", f"there is no tenant {tenant}", field="tenant")
@@ -318,16 +352,20 @@ async def list_vms(
         return list(islice(heapq.merge(own_vms, inner, key=lambda pair: pair[0]), size))
 
     found = await asking.service.read(look)
-    items = [vm_view(name, row) for name, row in found]
+    items = [vm_view(asking, name, row) for name, row in found]
     return VMPage(items=items, next=found[-1][0] if len(found) == size else None)
 
 
 @get("/v1/vms/{vm:path}", **may("read", "roost.not_found", namespaced=True))
-async def get_vm(vm: VMPath, scope: Scope) -> VMView:
-    """A VM by its whole name, TENANT/NAME."""
+async def get_vm(vm: VMPath, scope: Scope) -> VMDetail:
+    """A VM by its whole name, TENANT/NAME, and the decision that put it where it is."""
     asking = asking_of(scope)
     name, row = await _running(asking, vm)
-    return vm_view(name, row)
+    found = await asking.service.read(lambda store: origin_of(store, name, row))
+    mine = not asking.principal.namespace or found.key.startswith(f"{asking.principal.namespace}:")
+    return VMDetail(
+        **_described(asking, name, row), decision=found.key if mine else "", which=found.which if mine else None
+    )
 
 
 @delete("/v1/vms/{vm:path}", status_code=200, **may("allocate", *WRITING, "roost.not_found", namespaced=True))
