@@ -106,9 +106,7 @@ def explain_offline(store: str, key: str, policy: Policy | None, which: int | No
     say(f"{decided.outcome} by {by}; {record.retries} retries, {cost}")
 
 
-def recalled(
-    store: str, key: str, given: Policy | None, which: int | None
-) -> tuple[Decision, Decided, int | None]:
+def recalled(store: str, key: str, given: Policy | None, which: int | None) -> tuple[Decision, Decided, int | None]:
     """A past decision, as a store has it, and which of its VMs is meant."""
     from roost.agent.past import recall
     from roost.api.origin import origin_of
