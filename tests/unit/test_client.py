@@ -38,7 +38,7 @@ from roost.wire import (
 )
 
 D2 = VMWish(type="D2", count=2)
-PLACED = Placed(tenant="web", generation=7, vms=[], decision="k", evicted=[], short=[])
+PLACED = Placed(tenant="web", generation=7, vms=[], decision="k", evicted=[], short=[], spread=[])
 DONE = Done(decision="k")
 
 Answer = httpx.Response | Exception
