@@ -71,7 +71,7 @@ def test_a_rack_is_lost_and_its_vms_run_elsewhere_or_are_named(zone: Ledger) -> 
 
 
 def test_after_a_loss_all_that_runs_is_in_order_and_what_waits_is_where_it_was(zone: Ledger) -> None:
-    machines = share_of_machines(zone, 0.3, seed=2)
+    machines = share_of_machines(zone, 0.5, seed=2)
     stage = Stage(zone, DEFAULT)
     gone = stage.vms_on(machines)
     assert set(gone) == vms_on(zone, machines)
