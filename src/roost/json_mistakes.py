@@ -102,7 +102,7 @@ def check_keys(text: bytes, value: object = None) -> None:
         return
     try:
         json.loads(text, object_pairs_hook=_once)
-    except ValueError:
+    except (ValueError, RecursionError):
         return  # whoever reads it says what is wrong
 
 

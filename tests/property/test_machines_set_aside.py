@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost.engine.funnel import chosen_clusters
-from roost.model.request import VM, Request
+from roost.model.request import VM, Constraints, Request
 from tests.property.crowded import LIMITS, TYPES, ZONE, crowded
 from tests.property.effort import examples
 
@@ -43,4 +43,20 @@ def test_the_best_machine_that_is_not_set_aside_is_chosen_or_there_is_none_witho
             assert not best.any() or must_give_way[best].any()
             assert (view.machines == before).all()
         assert not engine.desk.counts.any(), "the next one may have them"
+    allocator.check_invariants()
+
+
+@settings(max_examples=examples(10))
+@given(seed=st.integers(0, 2**16))
+def test_several_vms_keep_off_machines_set_aside_however_they_are_placed(seed: int) -> None:
+    draw = random.Random(seed)
+    allocator = crowded(draw)
+    for i in range(10):
+        aside = np.array(draw.sample(range(len(ZONE.machines)), draw.choice([50, 90, 97])))
+        vms = [VM(draw.choice(TYPES)) for _ in range(draw.choice([2, 3]))]
+        limits = Constraints(max_per_machine=1, min_fault_domains=draw.choice([0, 2]))
+        decision = allocator.decide(Request(f"new {i}", vms, limits), aside=aside)
+        machines = decision.trial.machines if decision.ok else ()
+        assert not set(machines) & set(aside.tolist())
+        assert len(set(machines)) == len(machines)
     allocator.check_invariants()

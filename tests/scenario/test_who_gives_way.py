@@ -62,6 +62,15 @@ def place(where: Allocator, tenant: str, *vms: VM, **options: Any) -> Decision:
     return decision
 
 
+def put(where: Allocator, machine: int, *vms: VM, tenant: str = "") -> None:
+    """They run on a machine of choice, each of a tenant of its own unless one is named."""
+    for vm in vms:
+        name = f"vm-{len(where.vms)}"
+        shape = where.shape(vm, tenant or name)
+        where.view.place(machine, shape)
+        where.enter(RunningVM(name, vm, tenant or name, machine, shape))
+
+
 # ------------------------------------------------------------------------------------------------ while there is room
 
 
@@ -106,6 +115,25 @@ def test_a_tenant_that_must_stay_together_begins_where_nobody_has_to_go() -> Non
     assert (found.victims, {each.machine for each in found.placements}) == ((), {"b-m0", "b-m1"})
 
 
+@pytest.mark.parametrize("wish", [{"colocate": "cluster"}, {"colocate": "rack"}, {"max_fault_domains": 1}])
+@pytest.mark.parametrize("seed", range(8))
+def test_vms_that_come_together_find_the_place_where_nobody_has_to_go(seed: int, wish: dict[str, Any]) -> None:
+    """In one place one of the two finds room, and for the other somebody would have to go; in the other both do."""
+    rules = Policy.named("fast")
+    where = Allocator(zone(a=2, b=2), rules, seed)
+    put(where, 0, SPOT["eight"])
+    found = place(where, "shop", VM("eight"), VM("eight"), constraints=Constraints(**wish))
+    assert (found.victims, {each.machine for each in found.placements}) == ((), {"b-m0", "b-m1"})
+
+
+def test_several_vms_evict_if_there_is_no_other_way() -> None:
+    where = Allocator(zone(a=2, b=2), Policy.named("fast"))
+    for machine in (0, 2):
+        put(where, machine, SPOT["eight"])
+    found = place(where, "shop", VM("eight"), VM("eight"), constraints=Constraints(colocate="cluster"))
+    assert len(found.victims) == 1
+
+
 def test_what_a_tenants_own_constraints_exclude_is_no_room() -> None:
     """The one machine where nobody would have to go has a VM of the tenant already."""
     where = Allocator(zone(a=2), policy())
@@ -148,15 +176,6 @@ def test_the_terms_of_the_policy_are_what_it_costs(terms: dict[str, Any]) -> Non
     assert {victim.tenant for victim in found.victims} == {"small"}
 
 
-def put(where: Allocator, machine: int, *vms: VM) -> None:
-    """They run on a machine of choice."""
-    for vm in vms:
-        name = f"vm-{len(where.vms)}"
-        shape = where.shape(vm, name)
-        where.view.place(machine, shape)
-        where.enter(RunningVM(name, vm, name, machine, shape))
-
-
 @pytest.mark.parametrize(("among", "victims"), [(0.0, 4), (0.1, 4), (0.2, 1), (1.0, 1)])
 def test_the_cheapest_is_looked_for_among_the_best_share_of_the_machines(among: float, victims: int) -> None:
     """Two of twenty machines pack best, and four have to go there; on any other one VM would do."""
@@ -176,6 +195,41 @@ def test_whoever_goes_for_one_vm_of_a_request_goes_for_the_next_one_too() -> Non
     place(where, "small", *[SPOT["four"]] * 2)
     found = place(where, "shop", VM("four"), VM("four"))
     assert [victim.name for victim in found.victims] == ["large/0"]
+
+
+def test_a_price_follows_what_goes_along_elsewhere() -> None:
+    """A tenant whose VMs go together grows on another machine: what its one VM costs here is known no longer."""
+    where = Allocator(zone(a=3), policy(among=1.0))
+    together = Constraints(evict_together=True)
+    place(where, "pair", SPOT["eight"], constraints=together)
+    first = where.vms["pair/0"].machine
+    others = [m for m in range(3) if m != first]
+    put(where, others[0], SPOT["four"], SPOT["four"])
+    put(where, others[1], VM("one"))
+    prices = where.arms[0].prices.at(0.0, lambda _: False)
+    shape = where.shape(VM("eight"), "shop")
+    before = prices(shape, [first])
+    where.allocate(Request("pair", (SPOT["two"],) * 3))
+    assert prices(shape, [first])[0] > before[0]  # type: ignore[operator]
+
+
+def test_whoever_cannot_be_asked_has_no_price() -> None:
+    where = Allocator(zone(a=1), policy(among=1.0))
+    put(where, 0, SPOT["four"], SPOT["four"])
+    shape, of = where.shape(VM("four"), "shop"), where.arms[0].prices.at
+    assert of(0.0, lambda _: False)(shape, [0])[0] is not None
+    assert of(0.0, lambda _: True)(shape, [0]) == [None], "though it is known what it would cost"
+
+
+def test_prices_take_a_bounded_time() -> None:
+    """Of machines with many VMs each only some are looked at for one VM; the next one knows more."""
+    where = Allocator(zone(a=200), policy(among=1.0))
+    for machine in range(200):
+        put(where, machine, *[SPOT["one"]] * 8)
+    shape, prices = where.shape(VM("four"), "shop"), where.arms[0].prices.at(0.0, lambda _: False)
+    first = [price is not None for price in prices(shape, range(200))]
+    second = [price is not None for price in prices(shape, range(200))]
+    assert 0 < sum(first) < 60 < sum(second) <= 2 * sum(first)
 
 
 def test_the_explanation_says_that_the_price_decided() -> None:

@@ -37,6 +37,9 @@ from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
 from roost.store.contract import OCCUPIED
 
+SPARING = (
+    0.01  # seconds to look for a place for several VMs where nobody has to give way, once one was found where some do
+)
 UNNAMED = {""}  # the names of VMs that are to be given one
 
 
@@ -257,10 +260,12 @@ class Allocator:
         trial = place_gang(arm.engine, shapes, order, beside, top, search)
         if trial.failed_vm is not None or not view.overfilled():
             return trial, False
-        if top == 1:
+        if top == 1 and (len(shapes) == 1 or not arm.policy.rules.spares_first):
             return trial, True
         view.rewind(before)
-        best = place_gang(arm.engine, shapes, order, beside, search=search)
+        # VMs that come together may find another place where nobody has to, though not each its best by itself.
+        with arm.engine.sparing_others():
+            best = place_gang(arm.engine, shapes, order, beside, search=Search(clock=self._clock, seconds=SPARING))
         if best.failed_vm is None:
             if not view.overfilled():
                 return best, False

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from roost.agent.search import Search
 from roost.agent.seating import Part, Seating
 from roost.engine.capacity import amounts_fit
+from roost.engine.memory import copy_of
 from roost.engine.selection import Engine, Judgement
 from roost.engine.shape import Shape
 from roost.engine.steps import Steps
@@ -25,6 +26,7 @@ from roost.engine.view import View
 # A request that may be placed in every way has no more VMs than this; and these, times the kinds of them, times the
 # machines of the zone, are no more than that: to place all once, every machine judged before each, takes milliseconds.
 MOST_VMS, MOST_JUDGED = 16, 40_000
+REFUSED = 0  # the verdict on a machine that is not to have a VM now, whatever the rules say: as if the first refused it
 JUDGED = 100  # machines that are judged in the time that placing a VM takes
 
 
@@ -165,7 +167,11 @@ class _Tree:
         left = sum(n for n, other in zip(self.left, self.kinds, strict=True) if other.part.terms.set == own)
         for rung, constraints in enumerate(kind.part.terms.rungs):
             self.engine.desk.open(constraints, (*kind.part.homes, *here), left)
-            yield rung, self.engine.judge(self.view, kind.shape, self.engine.desk)
+            judged = self.engine.judge(self.view, kind.shape, self.engine.desk)
+            judged.verdicts[self.engine.desk.aside] = REFUSED
+            if self.engine.sparing:
+                judged.verdicts[judged.keys >= self.engine.rules.last_resort] = REFUSED
+            yield rung, judged
 
     def _enough(self, k: int, kind: _Kind, verdicts: NDArray[np.int16]) -> bool:
         """Whether the VMs of a kind have room in sum, on machines that only their tenant's rules keep them from."""
@@ -198,7 +204,7 @@ class Labels:
 
     def __init__(self, view: View, homes: Sequence[int]) -> None:
         """`homes`: where the tenant has VMs, so that these machines and their racks are like no others."""
-        rows = view.machines.copy()
+        rows = copy_of(view.machines)  # not NumPy's own: that leaves what is between the fields as it was in memory
         self._rack = rows["rack"].copy()
         rows["rack"] = 0
         words = rows.view(np.uint64).reshape(len(rows), -1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,7 +22,8 @@ LEAST = 1e-9  # that a VM costs: for nothing, one of a higher band could go inst
 FULL_AGE = 7 * 86_400.0  # seconds after which a VM counts as old
 STEPS = 5_000  # of the search for the cheapest; then the best found so far is taken
 MOST_KEPT = 200_000  # prices
-AT_ONCE = 128  # of these are worked out for one VM; after that only those that are known count
+WORK = 400  # VMs that are looked at for the prices of one VM; after that only prices that are known count
+STEPS_OF_A_PRICE = 20  # of the search for the cheapest, for each VM that could go: a price may be a little too high
 FORGET = 3_600.0  # seconds after which VMs have aged so much that a price is worked out again
 
 
@@ -77,6 +78,15 @@ def choose_victims(
     return tuple(_without_spare(allocator, chosen, room))
 
 
+class Price(NamedTuple):
+    """What it costs that VMs give way on a machine, and which."""
+
+    cost: Cost
+    vms: tuple[RunningVM, ...]
+    revision: int = 0  # of the machine
+    at: float = 0.0
+
+
 class Prices:
     """What it costs on each machine that others give way to one more VM, by the terms of a policy.
 
@@ -85,60 +95,61 @@ class Prices:
 
     def __init__(self, allocator: Allocator, terms: EvictionTerms) -> None:
         self._allocator, self._terms = allocator, terms
-        self._kept: dict[tuple[tuple[int, ...], int, int], tuple[int, float, Cost]] = {}
+        self._kept: dict[tuple[tuple[int, ...], int, int], Price] = {}
 
     def at(self, at: float, fixed: Callable[[RunningVM], bool], view: View | None = None) -> AllPrices:
         """The prices at a time, if those that are `fixed` cannot be asked. `view`: another one than the allocator's."""
-        rows = view or self._allocator.view
+        rows, keeps = view or self._allocator.view, view is None
 
         def prices(shape: Shape, machines: Sequence[int]) -> list[Cost | None]:
-            band, found, worked_out = shape.traits["priority"], list[Cost | None](), 0
+            band, found, work = shape.traits["priority"], list[Cost | None](), WORK
             if len(self._kept) > MOST_KEPT:
                 self._kept.clear()
             generations, revisions = rows.machines["generation"][machines], rows.links["revision"][machines]
             for machine, generation, revision in zip(machines, generations.tolist(), revisions.tolist(), strict=True):
                 key = (shape.amounts[generation], band, machine)
-                kept = self._kept.get(key)
-                if kept is not None and kept[0] == revision and abs(at - kept[1]) < FORGET and view is None:
-                    found.append(kept[2])
-                    continue
-                if worked_out == AT_ONCE:
-                    found.append(None)
-                    continue
-                worked_out += 1
-                price, lasts = _price(self._allocator, rows, key, self._terms, at, fixed)
-                if price is not None and lasts and view is None:
-                    self._kept[key] = revision, at, price
-                found.append(price)
+                price = self._kept.get(key) if keeps else None
+                if (
+                    price is None
+                    or price.revision != revision
+                    or abs(at - price.at) > FORGET
+                    or any(map(fixed, price.vms))
+                ):
+                    price = None
+                    if work > 0:
+                        candidates = _candidates(self._allocator, machine, band, self._terms, at, fixed, {})
+                        work -= 1 + len(candidates)
+                        price = _price(rows, key, candidates)
+                        if price is not None and keeps and self._lasts(machine, band, candidates, rows):
+                            self._kept[key] = price._replace(revision=revision, at=at)
+                found.append(None if price is None else price.cost)
             return found
 
         return prices
 
+    def _lasts(self, machine: int, band: int, candidates: Sequence[Candidate], view: View) -> bool:
+        """Whether a price stays as it is as long as the machine does: it is about single VMs there, and all of them."""
+        tenants, there = self._allocator.tenants, self._allocator.giving_way(machine)
+        whole = len(candidates) == sum(vm.shape.traits["priority"] > band for vm in there)
+        alone = not any(tenants[vm.tenant].constraints.evict_together for each in candidates for vm in each.vms)
+        return whole and alone and bool((view.machines[machine]["free"][-1] >= 0).all())
 
-def _price(
-    allocator: Allocator,
-    view: View,
-    wish: tuple[tuple[int, ...], int, int],
-    terms: EvictionTerms,
-    at: float,
-    fixed: Callable[[RunningVM], bool],
-) -> tuple[Cost | None, bool]:
-    """What it costs that VMs give way to one that wants these amounts, of a band, on a machine; None if they cannot.
 
-    Says also whether the price lasts as long as the machine stays as it is.
+def _price(view: View, wish: tuple[tuple[int, ...], int, int], candidates: Sequence[Candidate]) -> Price | None:
+    """What it costs that some of the candidates give way to a VM that wants these amounts, of a band, on a machine.
+
+    None if they do not free enough.
     """
-    amounts, band, machine = wish
-    room = view.machines[machine]["free"][-1].tolist()
-    candidates = _candidates(allocator, machine, band, terms, at, fixed, {})
-    lasts = len(candidates) == sum(vm.shape.traits["priority"] > band for vm in allocator.giving_way(machine))
-    found = cheapest([max(0, need - has) for need, has in zip(amounts, room, strict=True)], candidates)
+    amounts, _, machine = wish
+    room, steps = view.machines[machine]["free"][-1].tolist(), STEPS_OF_A_PRICE * len(candidates)
+    found = cheapest([max(0, need - has) for need, has in zip(amounts, room, strict=True)], candidates, steps)
     if found is None:
-        return None, False
-    price = _total(each.cost for each in found)
+        return None
+    cost = _total(each.cost for each in found)
     if min(room) < 0:  # for others of the request somebody has to go already
-        gone = cheapest([max(0, -has) for has in room], candidates) or []
-        price = tuple(now - before for now, before in zip(price, _total(each.cost for each in gone), strict=True))
-    return price, lasts and min(room) >= 0
+        gone = cheapest([max(0, -has) for has in room], candidates, steps) or []
+        cost = tuple(now - before for now, before in zip(cost, _total(each.cost for each in gone), strict=True))
+    return Price(cost, tuple(vm for each in found for vm in each.vms))
 
 
 def _freed(allocator: Allocator, machine: int, gone: Iterable[RunningVM]) -> np.ndarray:
@@ -209,10 +220,14 @@ def _per(cost: Cost, gain: float) -> Cost:
     return tuple(each / gain for each in cost)
 
 
-def cheapest(short: Sequence[int], candidates: Sequence[Candidate]) -> list[Candidate] | None:
+def _lower(cost: Cost, other: Cost) -> Cost:
+    return tuple(map(min, cost, other)) if other else cost
+
+
+def cheapest(short: Sequence[int], candidates: Sequence[Candidate], most: int = STEPS) -> list[Candidate] | None:
     """The candidates that free what is short of each resource at the least cost; None if all together do not.
 
-    Exact unless the search takes too many steps; then what is found is still no more than needed.
+    Exact unless the search takes more than `most` steps; then what is found is still no more than needed.
     """
     count = len(short)
     wanted = [r for r in range(count) if short[r] > 0]
@@ -229,11 +244,7 @@ def cheapest(short: Sequence[int], candidates: Sequence[Candidate]) -> list[Cand
         amounts, cost = useful[i].amounts, useful[i].cost
         rest[i] = [more + own for more, own in zip(rest[i + 1], amounts, strict=True)]
         least[i] = [
-            tuple(map(min, _per(cost, own), further))
-            if own > 0 and further
-            else _per(cost, own)
-            if own > 0
-            else further
+            _lower(_per(cost, own), further) if own > 0 else further
             for own, further in zip(amounts, least[i + 1], strict=True)
         ]
     steps = 0
@@ -241,7 +252,7 @@ def cheapest(short: Sequence[int], candidates: Sequence[Candidate]) -> list[Cand
     def search(i: int, left: list[int], cost: Cost, taken: list[Candidate]) -> None:
         nonlocal best, lowest, steps
         steps += 1
-        if cost >= lowest or steps > STEPS:
+        if cost >= lowest or steps > most:
             return
         if all(left[r] <= 0 for r in wanted):
             best, lowest = list(taken), cost

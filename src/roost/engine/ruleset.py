@@ -205,8 +205,12 @@ class RuleSet:
 
         There others have to give way, if the first of all preferences is that they need not.
         """
-        first = bool(self.preferences) and self.preferences[0].rule.spares
-        return 1 << self.shifts[0] if first else int(INVALID)
+        return 1 << self.shifts[0] if self.spares_first else int(INVALID)
+
+    @property
+    def spares_first(self) -> bool:
+        """Whether others give way only if there is no other way."""
+        return bool(self.preferences) and self.preferences[0].rule.spares
 
     @cached_property
     def evicts(self) -> bool:

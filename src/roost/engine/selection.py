@@ -152,6 +152,7 @@ class Engine:
         self._standing = (*looking, self.rng, view.placing, rules.top_clusters, rules.last_resort)
         self._looking = (*looking, rules.top_clusters, rules.last_resort)
         self._prices: Prices | None = None
+        self.sparing = False  # no machine will do on which others have to give way
         # Where it finds the rules; compiled when first needed, where a rule that cannot be is caught.
         self._choosing: NDArray[np.int64] | None = None
         self._comparing: NDArray[np.int64] | None = None
@@ -184,11 +185,13 @@ class Engine:
             self._choosing = addresses(self.kernel, CHOOSING)
         machine, updated, fault, tied, clusters, listed = self._assign(
             self._choosing, *self._standing, desk.homes, desk.constrained, shape.plain, *evaluation.arrays,
-            evaluation.ranking, top, self.rules.evictions.among if self._prices else -1.0,
+            evaluation.ranking, top, self.rules.evictions.among if self._prices or self.sparing else -1.0,
         )  # fmt: skip
         if fault:
             raise self._forget(shape, fault)
-        if listed:
+        if listed and self.sparing:
+            machine = -1
+        elif listed:
             machine, tied = self._cheapest(shape, evaluation, listed)
             self.kernel.settle_at(
                 *view.rows, desk.row, desk.counts, view.placing, desk.homes, desk.constrained, shape.plain, machine
@@ -205,6 +208,15 @@ class Engine:
         if machine >= 0:
             view.note_placed(machine)
         return Assignment(machine, updated, hit, tied, clusters)
+
+    @contextmanager
+    def sparing_others(self) -> Iterator[None]:
+        """Choose no machine on which others have to give way, if the policy makes that the last resort."""
+        self.sparing = self.rules.spares_first
+        try:
+            yield
+        finally:
+            self.sparing = False
 
     @contextmanager
     def pricing(self, prices: Prices) -> Iterator[None]:

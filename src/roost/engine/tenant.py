@@ -68,6 +68,11 @@ class TenantDesk:
         self._refused = list(units)
         self.counts[self._refused] = -1
 
+    @property
+    def aside(self) -> NDArray[np.int64]:
+        """Machines that nobody gets."""
+        return self._aside
+
     def set_aside(self, machines: NDArray[np.int64]) -> None:
         """Whoever comes to the desk from now on gets none of these machines, whatever its rules say."""
         self.close()

@@ -653,9 +653,10 @@ class _Desk:
             now = NONE
         else:
             faded = before.faded(proposal.record.at)
-            if row.state == MachineState.READY and said.get("state") == MachineState.DOWN:
+            failed = row.state == MachineState.READY and said.get("state") == MachineState.DOWN
+            if failed:
                 faded = faded.one_more()
-            if faded.number != before.number or faded.weight > before.weight:
+            if failed or faded.number != before.number:
                 now = faded
                 counted = row.failures - before.number + now.number
                 said["failures"] = min(max(0, counted), LIMITS["failures"])
