@@ -77,7 +77,7 @@ VARIES = {  # what may differ from what is shown, and what may stand there inste
     r"\b[a-z]+\d+-r\d+-m\d+\b": r"[a-z]+\d+-r\d+-m\d+",  # machines are drawn by lot
     rf"\b\d[\d,]*(?:\.\d+)?(?= ?(?:{UNITS})\b| ?/s\b)": r"\d[\d,]*(?:\.\d+)?",
     r"\b\d+\.\d+(?= ?%| points\b)": r"\d+\.\d+",  # shares of what was placed by lot
-    r'(?<="ms":)[\d.]+': r"[\d.]+",
+    r'(?<=["_][mu]s":)[\d.]+': r"[\d.]+",
 }
 WILD = re.compile("|".join(f"({what})" for what in VARIES))
 
@@ -329,6 +329,8 @@ def test_what_is_not_run_is_listed_here_with_its_reason() -> None:
         (["since 2026-11-16 17:35"], "since yesterday\n", False),
         (['"status":201,"ms":20.08,'], '"status":201,"ms":3.5,\n', True),
         (['"status":201,"ms":20.08,'], '"status":200,"ms":20.08,\n', False),
+        (['"waited_us":58,"vms":2'], '"waited_us":160,"vms":2\n', True),
+        (['"waited_us":58,"vms":2'], '"waited_us":58,"vms":3\n', False),
         (["web/0 on c004-r00-m10"], "web/0 on c007-r01-m20\n", True),
         (["web/0 on c004-r00-m10"], "web/1 on c004-r00-m10\n", False),
         (["rack c004-r00"], "rack c004-r01\n", False),
