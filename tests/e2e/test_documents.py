@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from roost.rules.policy import Policy, shipped_policies
+from roost.rules.policy import Policy, shipped_policies, shipped_rules
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DEPLOY = sorted(path for path in (ROOT / "deploy").iterdir() if path.is_file())
+NUMBERS = {3: "Three", 4: "Four", 5: "Five"}
 COMMANDS = (ROOT / "docs" / "reference" / "commands.md").read_text()
 
 
@@ -27,13 +28,18 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_pages_count_the_rules_that_policies_have() -> None:
-    """Examples are compared in shape only, so that their numbers are looked at here."""
     listed = section(ROOT / "docs/policies.md", "The policies that are shipped")
     shown = {name: int(count) for name, count in re.findall(r"^(\w+) +\d+ +(\d+)  ", listed, re.MULTILINE)}
     assert shown == {name: len(Policy.named(name).rules) for name in shipped_policies()}
     for page in set(PAGES) - {ROOT / "CHANGELOG.md"}:
         told = re.findall(r"default policy(?: \(|: )(\d+) rules", page.read_text(), re.IGNORECASE)
         assert set(map(int, told)) <= {shown["default"]}, page
+
+
+def test_the_readme_counts_the_rules_and_policies_that_are_shipped() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert re.findall(r"(\d+) are shipped \(`roost policy rules`\)", text) == [str(len(shipped_rules()))]
+    assert re.findall(r"(\w+) policies are shipped", text) == [NUMBERS[len(shipped_policies())]]
 
 
 def test_the_rule_of_the_readme_is_the_rule_that_is_shipped() -> None:

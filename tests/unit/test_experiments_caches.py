@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
 from roost.experiments import caches, inventory
 from roost.experiments.driven import Drive, prepare
 from roost.experiments.study import Findings, Row
+from roost.rules.policy import Policy
 
 HOURS = range(1, 4)
 SIZES = (1_000, 10_000, 100_000)
@@ -136,3 +138,11 @@ def test_the_best_machine_from_scratch_is_one_that_has_room() -> None:
     judged = drive.allocator.engine.judge(drive.allocator.view, shape, drive.allocator.engine.desk)
     assert judged.verdicts[machine] < 0
     assert judged.keys[machine] == judged.keys[judged.verdicts < 0].min()
+
+
+def test_what_is_said_of_hits_speaks_of_every_column_of_the_default_policy_and_the_report_says_the_same() -> None:
+    columns = {column.name for column in Policy.named("default").rules.columns}
+    said = " ".join(caches.REMARKS_RATIOS)
+    assert {name for name in columns if f"`{name}`" in said} == columns
+    report = (Path(__file__).parents[2] / "docs/experiments/protean-fig9/report.md").read_text()
+    assert [remark for remark in caches.REMARKS_RATIOS if f"- {remark}\n" not in report] == []

@@ -181,8 +181,10 @@ REMARKS_RATIOS = (
     ),
     (
         "A lower class is asked for when an evaluation is new or out of date; mostly by the second and further VMs of "
-        "a request, as the one before has just changed a machine. Our only column depends on no trait: it is made "
-        "once, so nearly all who ask find it. The paper's lower classes depend on traits that may be new, too."
+        "a request, as the one before has just changed a machine. `failure_risk` depends on no trait: it is made once, "
+        "so nearly all who ask find it. `danger` depends on type and priority, so whoever is the first of his kind "
+        "does not find it, like the paper's lower classes, which depend on traits that may be new, too. Tables in "
+        "which `danger` is missing were measured before the default policy had it."
     ),
     (
         "A miss computes every machine of the clusters that are looked at (12 with a valid machine, about 1,000 "
