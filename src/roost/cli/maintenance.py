@@ -71,7 +71,7 @@ def status(service: Service, output: Output = Form.TABLE) -> None:
             "token": walk.by or "-",
             "since": when(walk.since),
             "update domain": "-" if walk.domain is None else walk.domain,
-            "machines out of use": ", ".join(walk.machines[:SHOWN]) or "-",
+            "machines out of use": _some(walk.machines) or "-",
             "last heard of": f"{walk.silent:,.0f} s ago",
         }
     )

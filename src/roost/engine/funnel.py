@@ -78,8 +78,11 @@ def machine_stages(engine: Engine, view: View, judged: Judgement, chosen: NDArra
         kind: Literal["validator", "tenant"] = "tenant" if bound.rule.kind == "tenant" else "validator"
         stages.append(Stage(bound.rule.name, kind, "machine", left, left - out))
         left -= out
-    keys = judged.keys[(judged.verdicts < 0) & np.isin(view.machines["cluster"], chosen)]
-    stages.append(Stage(f"best {rules.top_clusters} clusters", "selection", "machine", left, len(keys)))
+    looked_at = np.isin(view.machines["cluster"], chosen)
+    keys, others = (judged.keys[(judged.verdicts < 0) & some] for some in (looked_at, ~looked_at))
+    sparing = bool((keys < rules.last_resort).any() and (others >= rules.last_resort).any())
+    spared = " where nobody gives way" if sparing else ""
+    stages.append(Stage(f"best {rules.top_clusters} clusters{spared}", "selection", "machine", left, len(keys)))
     for bound, shift in zip(rules.preferences, rules.shifts, strict=True):
         entered = len(keys)
         if entered:

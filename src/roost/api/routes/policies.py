@@ -192,6 +192,9 @@ async def activate(data: JSONBody[Activation], scope: Scope, key: Key = None, dr
     service.check_open()
     if data.share and not data.against:
         raise Refused("roost.invalid_request", "needs another policy", field="share")
+    if data.against and not data.share:
+        none = f"share: is 0, so {data.against} would decide for nobody; say for which share of the tenants, as 0.1"
+        raise Refused("roost.invalid_request", none, field="share")
     if data.against == data.policy:
         same = f"against: {data.policy} would be compared with itself; name another policy, or leave it out"
         raise Refused("roost.invalid_request", same, field="against")
