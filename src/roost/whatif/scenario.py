@@ -92,7 +92,7 @@ def lose(ledger: Ledger, policy: Policy | PolicySplit, machines: Sequence[str], 
         stage.rest()
         return stage.homeless(lost)
 
-    return _changed(ledger, policy, f"lose {what}", machines, fail, "find another machine", "are lost")
+    return _changed(ledger, policy, f"lose {what}", machines, fail, "find another machine", "find none")
 
 
 def remove(ledger: Ledger, policy: Policy | PolicySplit, machines: Sequence[str], what: str) -> Effect:
