@@ -25,7 +25,7 @@ WRONG = [
     (
         TenantWish,
         '{"tenant": "a b", "vms": [{"type": "D2"}]}',
-        "tenant: use letters, digits, dots, dashes and underscores",
+        "tenant: is no name: use letters, digits, dots, dashes and underscores",
     ),
     (
         TenantWish,

@@ -116,7 +116,7 @@ def policy_of(name: str) -> Policy:
     if name == UNBUCKETED:
         return changed("default", r"\{rule: best_fit, buckets: 3\}", "best_fit")
     return changed(
-        "default", r"(?s)  preferences:\n    - \{rule: healthy.*?\n(?=\n)", f"  preferences: {INSTEAD[name]}\n"
+        "default", r"(?s)  preferences:\n    - \{rule: nobody_gives_way.*?\n(?=\n)", f"  preferences: {INSTEAD[name]}\n"
     )
 
 
