@@ -6,6 +6,7 @@ import itertools
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -227,7 +228,8 @@ def test_a_request_that_makes_no_sense_says_where(api: Api) -> None:
 
 
 def test_vms_are_listed_by_tenant_and_machine_and_released_one_by_one(api: Api) -> None:
-    vms = api.created("web", count=3)["vms"]
+    made = api.created("web", count=3)
+    vms = made["vms"]
     api.created("other")
     assert [vm["vm"] for vm in api.get("/v1/vms", limit=2)["items"]] == ["other/0", "web/0"]
     assert api.get("/v1/vms", cursor="web/0", limit=5)["items"][0]["vm"] == "web/1"
@@ -235,8 +237,11 @@ def test_vms_are_listed_by_tenant_and_machine_and_released_one_by_one(api: Api) 
     on = vms[0]["machine"]
     assert "web/0" in [vm["vm"] for vm in api.get("/v1/vms", machine=on)["items"]]
     assert api.get("/v1/vms", machine="nowhere")["items"] == []
-    assert api.get("/v1/vms/web/1") == {
+    found = api.get("/v1/vms/web/1")
+    assert time.time() - 600 < found.pop("since") <= time.time() + 1
+    assert found == {
         "vm": "web/1", "tenant": "web", "type": "D2", "machine": vms[1]["machine"], "priority": "", "set": "",
+        "decision": made["decision"], "which": 1, "lost": False,
     }  # fmt: skip
     key = {"Idempotency-Key": f"one-{next(_numbers)}"}
     first = api.http.delete("/v1/vms/web/1", headers=key)
@@ -611,7 +616,10 @@ def test_changes_come_in_pages_and_as_a_stream_that_goes_on_where_it_broke(api: 
     assert (first["items"][0]["key"], first["items"][0]["placed"]) == (made["decision"], made["vms"])
     items = api.get("/v1/changes", since=start)["items"]
     assert [each["revision"] for each in items] == [start + 1, start + 2, start + 3]
-    assert items[1]["machines"] == [{"machine": "c2-r00-m01", "field": "state", "before": "ready", "after": "down"}]
+    assert items[1]["machines"] == [
+        {"machine": "c2-r00-m01", "field": "state", "before": "ready", "after": "down"},
+        {"machine": "c2-r00-m01", "field": "failures", "before": 0, "after": 1},
+    ]
     assert items[2]["released"] == made["vms"]
     assert api.get("/v1/changes", since=start + 3)["items"] == []
 
