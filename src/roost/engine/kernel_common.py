@@ -426,6 +426,12 @@ def below(rng, n):
     return np.int64(z % np.uint64(n))
 
 
+@entry
+def lot(rng, n):
+    """The same, for those outside."""
+    return below(rng, n)
+
+
 @inside
 def nth_with_key(nth, key, chosen, found, racks, clusters, keys, rack_sums):
     """The nth machine (from 0) of the chosen clusters whose full key is `key`, -1 if there are fewer."""

@@ -239,8 +239,9 @@ class Engine:
         known = [(price, key, m) for price, key, m in priced if price is not None]
         if not known:  # whoever would have to go cannot be asked to, wherever that is
             return best_first[0], 1
-        price, key, machine = min(known, key=lambda each: each[:2])
-        return machine, sum(each[:2] == (price, key) for each in known)
+        price, key, _ = min(known, key=lambda each: each[:2])
+        tied = [machine for *ours, machine in known if ours == [price, key]]
+        return tied[self.kernel.lot(self.rng, len(tied))], len(tied)
 
     def look(self, shape: Shape, held: int = -1, other: int = -1) -> Look:
         """What would be chosen for a VM of the tenant at the desk that is on machine `held` now, were it not there.
