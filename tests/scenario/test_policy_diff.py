@@ -64,7 +64,7 @@ def test_exactly_the_decisions_that_must_change_are_found_with_their_rules(tmp_p
         f"fast prefers {first.machine} to {first.other_machine} by non_empty (0.000 against 1.000)"
     )
     assert (second.machine, second.other_machine) == (first.machine, "")
-    why = "(cluster at its utilisation limit)"
+    why = "(cluster at its utilisation limit for new deployments)"
     assert second.text == f"spread finds no machine: spread refuses {first.machine} by below_limit {why}"
     refused, preferred = log.found.groups()
     assert (refused.decisions, refused.types, preferred.decisions) == (2, {"small": 2}, 1)
