@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, combinations
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +30,8 @@ UNIT_FIELD = {"rack": "rack", "cluster": "cluster", "datacenter": "datacenter", 
 COLOCATE = {"": 0, "rack": 1, "cluster": 2, "datacenter": 3}
 JOURNAL = ("revision", "older", "newer")
 FREE = Constraints()
+MOST_AS_GOOD = 1_000
+MOST_GROUPS = 5  # of VMs that may give way, to try all ways
 Key = tuple[int, ...]
 
 
@@ -92,7 +95,8 @@ class Answer:
     scores: Mapping[int, tuple[float, ...]]  # by valid machine: what each preference says
     keys: Mapping[int, Key]  # by valid machine: the buckets of its preferences
     cluster_keys: Mapping[int, Key]  # by valid cluster
-    ranked: tuple[int, ...]  # clusters with a valid machine, best first
+    ranked: tuple[int, ...]  # clusters with a valid machine, best first; if others come last, those that have another
+    overfilling: frozenset[int]  # the valid machines on which VMs of lower priority have to give way
 
     @property
     def valid(self) -> list[int]:
@@ -115,6 +119,12 @@ class Answer:
     def best(self) -> frozenset[int]:
         """The machines that no preference can tell apart from the best."""
         return frozenset(m for m in self.candidates if self.keys[m] == self.keys[self.candidates[0]])
+
+    @property
+    def as_good(self) -> frozenset[int]:
+        """Where somebody has to give way: the machines among which it is chosen by who that is."""
+        share = max(1, math.ceil(self.rules.evictions.among * len(self.candidates)))
+        return frozenset().union(*self.top(min(MOST_AS_GOOD, share)))
 
     def top(self, n: int) -> tuple[frozenset[int], frozenset[int]]:
         """Of the best n: those that are in for sure, and those that tie for the last places."""
@@ -298,7 +308,12 @@ class PlainAllocator:
             for c, cluster in enumerate(rows.clusters)
             if cluster_failures[c] is None
         }
+        overfilling = frozenset(
+            m for m in valid if any(map(int.__lt__, rows.machines[m].free[-1], vm.demand[rows.machines[m].generation]))
+        )
         feasible = {rows.machines[m].cluster for m in valid}
+        if rules.preferences and rules.preferences[0].rule.spares:
+            feasible = {rows.machines[m].cluster for m in valid if m not in overfilling} or feasible
         return Answer(
             rules=rules,
             rows=rows,
@@ -312,7 +327,52 @@ class PlainAllocator:
             },
             cluster_keys=cluster_keys,
             ranked=tuple(sorted(feasible, key=lambda c: (cluster_keys[c], lots[c]))),
+            overfilling=overfilling,
         )
+
+    def price(self, wish: Wish, m: int, together: Collection[str], own: Collection[str]) -> tuple[float, ...] | None:
+        """What it costs that others give way to a VM on a machine, by band, beyond what they do already.
+
+        Nothing at all if nobody has to; None if too many could go for all ways to be tried. VMs of tenants that go
+        `together` do; the request's `own` do not go.
+        """
+        band, room = self.priority(wish.vm), self._machine(m, [r for r in self.residents.values() if r.machine == m])
+        need, left = self.demand(wish.vm)[room.generation], room.free[-1]
+        if all(has >= amount for has, amount in zip(left, need, strict=True)):
+            return ()
+        lower = {n: r for n, r in self.residents.items() if n not in own and self.priority(r.vm) > band}
+        groups = {
+            n if r.tenant not in together else r.tenant: [
+                other for name, other in lower.items() if name == n or (other.tenant == r.tenant in together)
+            ]
+            for n, r in lower.items()
+            if r.machine == m
+        }
+        if len(groups) > MOST_GROUPS:
+            return None
+
+        def least(wanted: Sequence[int]) -> list[float]:
+            ways = [chain(*way) for n in range(len(groups) + 1) for way in combinations(groups.values(), n)]
+            return min(self._cost(gone) for gone in map(list, ways) if self._frees(gone, m, wanted))
+
+        now = least([amount - has for has, amount in zip(left, need, strict=True)])
+        before = least([-has for has in left])
+        return tuple(round(more - less, 9) for more, less in zip(now, before, strict=True))
+
+    def _frees(self, gone: Sequence[Resident], m: int, wanted: Sequence[int]) -> bool:
+        freed = [self.demand(r.vm)[self._fixed.machines[m].generation] for r in gone if r.machine == m]
+        return all(sum(amounts[i] for amounts in freed) >= amount for i, amount in enumerate(wanted))
+
+    def _cost(self, gone: Sequence[Resident]) -> list[float]:
+        """By band, the highest that can give way first. All VMs are old: nobody knows since when they run."""
+        terms, costs = self.rules.evictions, [0.0] * (len(self.zone.bands) - 1)
+        for resident in gone:
+            machine = self._fixed.machines[resident.machine]
+            takes = self.demand(resident.vm)[machine.generation]
+            share = max(amount / max(1, whole) for amount, whole in zip(takes, machine.capacity, strict=True))
+            weight = terms.types.get(resident.vm.type, 1.0)
+            costs[self.priority(resident.vm) - 1] += weight * (terms.number + terms.size * share + terms.age)
+        return costs
 
     def waits_in_vain(self, wish: Wish) -> list[int]:
         """Machines that no rule but room keeps a VM from, and that would have room if all of lower priority left."""

@@ -35,7 +35,10 @@ def funnel(answer: Answer) -> Funnel:
         stages.append((bound.rule.name, kind, "machine", len(left), len(kept)))
         left = kept
     kept = answer.candidates
-    stages.append((f"best {rules.top_clusters} clusters", "selection", "machine", len(left), len(kept)))
+    others = set(answer.valid) - set(kept)
+    spares = rules.preferences[0].rule.spares and set(kept) - answer.overfilling and others & answer.overfilling
+    label = f"best {rules.top_clusters} clusters{' where nobody gives way' if spares else ''}"
+    stages.append((label, "selection", "machine", len(left), len(kept)))
     for i, bound in enumerate(rules.preferences):
         left = kept
         lowest = min((answer.keys[m][i] for m in left), default=0)
@@ -87,12 +90,16 @@ def check_explanation(world: World, found: Explanation, answer: Answer, machine:
     if found.sought:  # it need not be the best
         assert (found.decided_by, answer.failures[machine]) == (None, None)
         return
-    assert found.tied == len(answer.best)
     best = answer.keys[machine]
-    worse = [answer.keys[m] for m in answer.candidates if answer.keys[m] > best]
-    assert found.decided_by == (first_difference(rules.preferences, best, min(worse)) if worse else None)
+    assert found.tied == sum(answer.keys[m] == best for m in answer.candidates)
+    assert found.as_good == as_good(answer, machine)
+    worse = [m for m in answer.candidates if answer.keys[m] > best]
+    by = first_difference(rules.preferences, best, answer.keys[worse[0]]) if worse else None
+    assert found.decided_by == (by if found.as_good == 1 else None)
+    if found.as_good > 1:
+        worse = [m for m in answer.candidates if m != machine]
     listed = [world.zone.machine(c.machine) for c in found.candidates]
-    others = [m for m in answer.candidates if m not in answer.best] or sorted(answer.best - {machine})
+    others = worse or [m for m in answer.candidates if m != machine]
     assert listed[0] == machine
     assert len(set(listed)) == len(listed) == 1 + min(CANDIDATES - 1, len(others))
     assert [answer.keys[m] for m in listed[1:]] == [answer.keys[m] for m in others][: len(listed) - 1]
@@ -100,6 +107,11 @@ def check_explanation(world: World, found: Explanation, answer: Answer, machine:
         assert [s.rule for s in candidate.scores] == [b.rule.name for b in rules.preferences]
         assert tuple(s.score for s in candidate.scores) == answer.scores[m]
         assert tuple(s.bucket for s in candidate.scores) == answer.keys[m]
+
+
+def as_good(answer: Answer, chosen: int | None) -> int:
+    """Among how many machines it was chosen by who has to give way; 1 if nobody has to on the chosen one."""
+    return len(answer.as_good) if chosen in answer.overfilling else 1
 
 
 def check_why_not(world: World, found: WhyNot, answer: Answer, chosen: int | None, machine: int) -> None:
@@ -120,6 +132,8 @@ def check_why_not(world: World, found: WhyNot, answer: Answer, chosen: int | Non
         by = first_difference(rules.cluster_preferences, last, answer.cluster_keys[cluster])
         assert (found.verdict, found.rule) == ("cluster_not_selected", by)
         assert world.zone.cluster_names[cluster] in found.reason
+    elif as_good(answer, chosen) > 1 and machine in answer.as_good:
+        assert (found.verdict, found.rule) == ("lost", None)
     else:
         assert chosen is not None
         lost_by = first_difference(rules.preferences, answer.keys[chosen], answer.keys[machine])

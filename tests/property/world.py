@@ -48,6 +48,7 @@ class Attempt:
     machines: tuple[int, ...]
     refused: frozenset[int]  # units it was not allowed to start in
     rungs: tuple[int, ...]  # how far down the ladder each VM was held to its terms
+    overfills: bool  # others have to give way
 
 
 @dataclass(frozen=True)
@@ -183,19 +184,53 @@ class World:
                 assert any(all(self.oracle.priority(r.vm) <= band for r in left) for band in bands), "not all went"
 
     def _check_attempts(self, request: Request, constraints: Constraints, decision: Decision) -> tuple[Attempt, ...]:
-        """Go through the engine's choices one by one; units of colocation that were too small are out afterwards.
+        """Go through the engine's choices one by one, and whether it was right to try again.
 
-        Where each VM by itself found none, all of them may have been placed in a way that was sought.
+        Where each VM by itself found none, all of them may have been placed in a way that was sought. And where others
+        have to give way to several VMs, a way was looked for in which nobody has to.
         """
-        homes = self.oracle.homes(request.tenant)
         order = self._order(request, decision)
-        unit = constraints.unit
-        together = unit and not constraints.best_effort and not homes
         assert sorted(order) == list(range(len(request.vms)))
-        assigned, attempts, refused = list(self._assigned), [], frozenset[int]()
-        small = frozenset[int]()
+        assigned, trial = list(self._assigned), decision.trial
+        attempts = self._check_pass(request, constraints, decision, order, assigned)
+        whole = len(attempts[-1].machines) == len(order)
+        spares = self.oracle.rules.preferences[0].rule.spares and len(order) > 1
+        if assigned:
+            assert spares, "the engine went on choosing"
+            assert attempts[-1].overfills or not whole, "the engine went on choosing"
+            sparing = self._check_pass(request, constraints, decision, order, assigned, sparing=True)
+            assert assigned == [], "the engine went on choosing"
+            assert decision.ok
+            if len(sparing[-1].machines) == len(order):
+                assert not decision.victims
+                return tuple(sparing)
+            assert trial.sought or whole
+        else:
+            assert not (spares and attempts[-1].overfills), "nobody looked for a way in which all can stay"
+        if trial.sought:
+            attempts.append(self._check_sought(request, constraints, decision))
+            assert not whole or (spares and not attempts[-1].overfills)
+        assert decision.ok == (whole or trial.sought)
+        return tuple(attempts)
+
+    def _check_pass(
+        self,
+        request: Request,
+        constraints: Constraints,
+        decision: Decision,
+        order: Sequence[int],
+        assigned: list[Assignment],
+        *,
+        sparing: bool = False,
+    ) -> list[Attempt]:
+        """Take the choices of attempts in one unit of colocation after another; those too small are out afterwards.
+
+        `sparing`: nobody was to give way.
+        """
+        unit, attempts, refused, small = constraints.unit, list[Attempt](), frozenset[int](), frozenset[int]()
+        together = unit and not constraints.best_effort and not self.oracle.homes(request.tenant)
         while True:
-            attempt = self._check_attempt(request, constraints, decision, order, assigned, refused)
+            attempt = self._check_attempt(request, constraints, decision, order, assigned, refused, sparing)
             attempts.append(attempt)
             del assigned[: sum(rung + 1 for rung in attempt.rungs)]
             whole = len(attempt.machines) == len(order)
@@ -210,12 +245,7 @@ class World:
                 break
         for number in sorted(small)[:2]:
             assert not self._fit_somehow(request, constraints, decision, order, number), f"{unit} {number} had room"
-        assert assigned == [], "the engine went on choosing"
-        if decision.trial.sought:
-            assert not whole
-            attempts.append(self._check_sought(request, constraints, decision))
-        assert decision.ok == (whole or decision.trial.sought)
-        return tuple(attempts)
+        return attempts
 
     def _order(self, request: Request, decision: Decision) -> tuple[int, ...]:
         """In which order each VM by itself was placed."""
@@ -233,10 +263,11 @@ class World:
             failure = answers[-1].failures[machine]
             assert failure is None, f"{self.zone.machine_names[machine]} was chosen against {failure}"
             self.oracle.place(f"sought {at}", request.vms[i], request.tenant, machine)
+        overfills = bool(self.oracle.over_capacity())
         for at in range(len(trial.machines)):
             self.oracle.remove(f"sought {at}")
         rungs = trial.rungs or (0,) * len(trial.machines)
-        return Attempt(tuple(answers), trial.machines, frozenset(), rungs)
+        return Attempt(tuple(answers), trial.machines, frozenset(), rungs, overfills)
 
     def _too_small(
         self, request: Request, constraints: Constraints, order: Sequence[int], purpose: Purpose
@@ -277,6 +308,7 @@ class World:
         order: Sequence[int],
         assigned: Sequence[Assignment],
         refused: frozenset[int],
+        sparing: bool,
     ) -> Attempt:
         answers, machines, rungs = [], [], []
         choices = iter(assigned)
@@ -285,19 +317,22 @@ class World:
             for rung in range(len(wishes)):
                 wish = replace(wishes[rung], refused=refused, purpose=decision.purpose)
                 answer, choice = self.answer(wish), next(choices)
-                self._check_choice(answer, choice, constraints)
+                own = [f"attempt {earlier}" for earlier in range(at)]
+                self._check_choice(wish, answer, choice, constraints, own, sparing)
                 if choice.machine >= 0:
                     break
             answers.append(answer)
             rungs.append(rung)
-            if choice.machine < 0:
+            if choice.machine < 0 and not sparing:
                 self._check_nobody_below_is_in_the_way(wish)
+            if choice.machine < 0:
                 break
             machines.append(choice.machine)
             self.oracle.place(f"attempt {at}", request.vms[i], request.tenant, choice.machine)
+        overfills = len(machines) == len(order) and bool(self.oracle.over_capacity())
         for at in range(len(machines)):
             self.oracle.remove(f"attempt {at}")
-        return Attempt(tuple(answers), tuple(machines), refused, tuple(rungs))
+        return Attempt(tuple(answers), tuple(machines), refused, tuple(rungs), overfills)
 
     def wishes(self, request: Request, constraints: Constraints, order: Sequence[int], at: int) -> Iterator[Wish]:
         """What is asked for a VM of a request in its turn: by all of its terms, or, as best effort, by less of them."""
@@ -306,17 +341,42 @@ class World:
         for held_to in ladder(constraints, vm.set):
             yield Wish(vm, request.tenant, held_to, remaining)
 
-    def _check_choice(self, answer: Answer, assigned: Assignment, constraints: Constraints) -> None:
-        names = self.zone.machine_names
-        if assigned.machine < 0:
-            assert answer.valid == [], f"refused, although {names[answer.valid[0]]} is valid"
+    def _check_choice(
+        self,
+        wish: Wish,
+        answer: Answer,
+        assigned: Assignment,
+        constraints: Constraints,
+        own: Sequence[str],
+        sparing: bool,
+    ) -> None:
+        names, m = self.zone.machine_names, assigned.machine
+        if m < 0:
+            if not (sparing and answer.best <= answer.overfilling):
+                assert answer.valid == [], f"refused, although {names[answer.valid[0]]} is valid"
             return
-        m = assigned.machine
-        failure = answer.failures[m]
-        assert failure is None, f"{names[m]} was chosen against a rule"
-        assert m in answer.best, f"{names[m]} was chosen, best are {[names[b] for b in sorted(answer.best)]}"
+        assert answer.failures[m] is None, f"{names[m]} was chosen against a rule"
         assert assigned.clusters == len(answer.chosen)
-        assert assigned.tied >= len(answer.best) if constraints.on_places else assigned.tied == len(answer.best)
+        if sparing:
+            assert m not in answer.overfilling
+        fair = assigned.tied >= len(answer.best) if constraints.on_places else assigned.tied == len(answer.best)
+        if m in answer.overfilling or (answer.best & answer.overfilling and not (m in answer.best and fair)):
+            self._check_cheapest(wish, answer, assigned, own)
+            return
+        assert m in answer.best, f"{names[m]} was chosen, best are {[names[b] for b in sorted(answer.best)]}"
+        assert fair
+
+    def _check_cheapest(self, wish: Wish, answer: Answer, assigned: Assignment, own: Sequence[str]) -> None:
+        """Where others have to give way: of the machines that count as good, one where that costs least."""
+        assert assigned.machine in answer.as_good
+        together = [tenant for tenant, wanted in self.constraints.items() if wanted.evict_together]
+        prices = {m: self.oracle.price(wish, m, together, own) for m in answer.as_good}
+        if None in prices.values():
+            return
+        costs = {m: (price, answer.keys[m]) for m, price in prices.items()}
+        least = [m for m in costs if costs[m] == min(costs.values())]
+        assert assigned.machine in least, f"{costs[assigned.machine]} is not the least of {sorted(costs.values())}"
+        assert assigned.tied == len(least)
 
     def _check_nobody_below_is_in_the_way(self, wish: Wish) -> None:
         """A VM never waits while VMs of lower priority hold what it needs."""

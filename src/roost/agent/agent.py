@@ -51,7 +51,7 @@ from roost.agent.operation import (
 from roost.agent.replica import Replica, RoundAhead
 from roost.agent.search import IN_ALL, IN_VAIN, Search
 from roost.agent.thresholds import check_entry
-from roost.engine.explain import Explanation
+from roost.engine.explain import Explanation, WhyNot
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
@@ -344,6 +344,10 @@ class Agent:
     def explaining(self, request: Request, vm: int | None = None) -> Steps[Explanation]:
         """Why a request would be placed as it would be now, who would give way to it, or why it finds no room."""
         return self.allocator.explaining(request, vm, at=self._now(), fixed=self.replica.unclear)
+
+    def telling_why_not(self, request: Request, machine: str, vm: int | None = None) -> Steps[WhyNot]:
+        """Why a machine would not get a VM of a request now."""
+        return self.allocator.telling_why_not(request, machine, vm, self._now(), self.replica.unclear)
 
     def make_recheck(self) -> Recheck:
         """The validators to re-check at a commit. One of these serves one thread at a time."""

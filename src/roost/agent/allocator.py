@@ -37,9 +37,6 @@ from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
 from roost.store.contract import OCCUPIED
 
-SPARING = (
-    0.01  # seconds to look for a place for several VMs where nobody has to give way, once one was found where some do
-)
 UNNAMED = {""}  # the names of VMs that are to be given one
 
 
@@ -219,15 +216,15 @@ class Allocator:
         beside = seating(tenant.constraints, request.vms, tenant.vms.values(), leaving)
         with arm.engine.pricing(arm.prices.at(at, fixed)):
             if len(aside):
-                trial, overfilled = self._try_elsewhere(shapes, arm, beside, top, search, aside), False
+                trial = self._try_elsewhere(shapes, arm, beside, top, search, aside)
             else:
-                trial, overfilled = self._try(shapes, arm, beside, self.view.revision, top, search)
+                trial = self._try(shapes, arm, beside, top, search)
         if trial.failed_vm is not None:
             if leaving:
                 self.view.rewind(before)
             return self._decision(request, tenant, trial, (), before, arm)
         since = {each.name: each.since for each in leaving}
-        victims = self._make_way(trial, before, arm, at, fixed) if overfilled else ()
+        victims = self._make_way(trial, before, arm, at, fixed) if trial.overfills else ()
         self.tenants.setdefault(request.tenant, tenant)
         tenant.created = numbers
         vms, books, own, machine_names = request.vms, self.vms, tenant.vms, self.zone.machine_names
@@ -243,36 +240,10 @@ class Allocator:
             by_vm[i] = Placement(name, vm.type, machine_names[machine])
         return self._decision(request, tenant, trial, tuple(by_vm), before, arm, victims)  # type: ignore[arg-type]
 
-    def _try(
-        self,
-        shapes: tuple[Shape, ...],
-        arm: Arm,
-        beside: Seating,
-        before: int,
-        top: int,
-        search: Search | None,
-    ) -> tuple[Trial, bool]:
-        """Put VMs on machines; says also whether others have to give way. Not only because it avoids conflicts: if
-        nobody has to give way to the very best choice, that is taken.
-        """
-        view, order = self.view, placing_order(self.zone, shapes, beside.sets)
-        view.overfilled()  # by what was tried and undone
-        trial = place_gang(arm.engine, shapes, order, beside, top, search)
-        if trial.failed_vm is not None or not view.overfilled():
-            return trial, False
-        if top == 1 and (len(shapes) == 1 or not arm.policy.rules.spares_first):
-            return trial, True
-        view.rewind(before)
-        # VMs that come together may find another place where nobody has to, though not each its best by itself.
-        with arm.engine.sparing_others():
-            best = place_gang(arm.engine, shapes, order, beside, search=Search(clock=self._clock, seconds=SPARING))
-        if best.failed_vm is None:
-            if not view.overfilled():
-                return best, False
-            view.rewind(before)
-        for i, machine in zip(trial.order, trial.machines, strict=True):
-            view.place(machine, shapes[i])
-        return trial, True
+    def _try(self, shapes: tuple[Shape, ...], arm: Arm, beside: Seating, top: int, search: Search | None) -> Trial:
+        """Put VMs on machines."""
+        order = placing_order(self.zone, shapes, beside.sets)
+        return place_gang(arm.engine, shapes, order, beside, top, search)
 
     def _try_elsewhere(
         self,
@@ -288,10 +259,10 @@ class Allocator:
         desk.set_aside(aside)
         try:
             # Whoever is free goes to the desk, too.
-            trial, overfilled = self._try(shapes, arm, Seating(beside.parts, beside.sets), before, top, search)
+            trial = self._try(shapes, arm, Seating(beside.parts, beside.sets), top, search)
         finally:
             desk.set_aside(NOWHERE)
-        if overfilled:
+        if trial.overfills:
             self.view.rewind(before)
             trial = msgspec.structs.replace(trial, machines=())
         return msgspec.structs.replace(trial, aside=aside)
@@ -319,8 +290,8 @@ class Allocator:
     ) -> tuple[RunningVM, ...]:
         """Who has to go for a trial, which leaves that room."""
         bands: dict[int, int] = {}
-        for i, machine in zip(trial.order, trial.machines, strict=True):
-            band = trial.shapes[i].traits["priority"]
+        for machine, shape in trial.places:
+            band = shape.traits["priority"]
             bands[machine] = min(band, bands.get(machine, band))
         return choose_victims(self, room, bands, arm.policy.rules.evictions, at, fixed)
 
@@ -546,15 +517,10 @@ class Allocator:
         fixed: Callable[[RunningVM], bool] = never,
     ) -> Steps[Explanation]:
         """The same a step at a time, of the zone as it is at the first one."""
-        tenant = self._tenant_of(request)
-        request = heeding(request, tenant.constraints)
-        arm = self.arm_of(request.tenant)
+        request = heeding(request, self._tenant_of(request).constraints)
+        arm, number = self.arm_of(request.tenant), self._number(request)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
-        number, what_for = self._number(request), _purpose(tenant, purpose)
-        beside = seating(tenant.constraints, request.vms, tenant.vms.values())
-        yield
-        with rehearsal.engine.pricing(arm.prices.at(at, fixed, rehearsal.engine.view)):
-            trial = yield from rehearsal.trying_out(request, number, beside, what_for)
+        trial = yield from self._trying_out(rehearsal, request, purpose, at, fixed)
         subject = self._subject(request, trial, vm)
         victims: tuple[RunningVM, ...] = ()
         if trial.failed_vm is None and len(rehearsal.unchanged(trial.machines, self.view)) == len(trial.machines):
@@ -565,33 +531,62 @@ class Allocator:
             return _giving_way(found, subject, victims)
         return found.with_remedies((yield from seeking_remedies(self, rehearsal, request, number, trial)))
 
+    def _trying_out(
+        self,
+        rehearsal: Rehearsal,
+        request: Request,
+        purpose: Purpose | None,
+        at: float,
+        fixed: Callable[[RunningVM], bool],
+    ) -> Steps[Trial]:
+        """What would come of a request, by the same steps as if it were decided."""
+        tenant, prices = self._tenant_of(request), self.arm_of(request.tenant).prices
+        number, what_for = self._number(request), _purpose(tenant, purpose)
+        beside = seating(tenant.constraints, request.vms, tenant.vms.values())
+        yield
+        with rehearsal.engine.pricing(prices.at(at, fixed, rehearsal.engine.view)):
+            return (yield from rehearsal.trying_out(request, number, beside, what_for))
+
     def _would_give_way(
         self, trial: Trial, arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
     ) -> tuple[RunningVM, ...]:
         """What would give way to a trial that is not on the rows."""
         room, generation = self._room(trial.machines), self.view.machines["generation"]
-        for i, machine in zip(trial.order, trial.machines, strict=True):
-            room[machine] -= trial.shapes[i].row["demand"][0][generation[machine]]
+        for machine, shape in trial.places:
+            room[machine] -= shape.row["demand"][0][generation[machine]]
         try:
             return self._victims_of(trial, room, arm, at, fixed)
         except MustWait:
             return ()
 
-    def why_not(self, request: Request, machine: str, vm: int | None = None) -> WhyNot:
-        """Why a machine does not get a VM of a request: who refuses it, or the preference by which it loses."""
-        return finish(self.telling_why_not(request, machine, vm))
+    def why_not(
+        self,
+        request: Request,
+        machine: str,
+        vm: int | None = None,
+        at: float = 0.0,
+        fixed: Callable[[RunningVM], bool] = never,
+    ) -> WhyNot:
+        """Why a machine does not get a VM of a request: who refuses it, or the preference by which it loses.
 
-    def telling_why_not(self, request: Request, machine: str, vm: int | None = None) -> Steps[WhyNot]:
+        `at`, `fixed`: see `decide`.
+        """
+        return finish(self.telling_why_not(request, machine, vm, at, fixed))
+
+    def telling_why_not(
+        self,
+        request: Request,
+        machine: str,
+        vm: int | None = None,
+        at: float = 0.0,
+        fixed: Callable[[RunningVM], bool] = never,
+    ) -> Steps[WhyNot]:
         """The same a step at a time, of the zone as it is at the first one."""
         row = self.zone.machine(machine)
-        tenant = self._tenant_of(request)
-        request = heeding(request, tenant.constraints)
+        request = heeding(request, self._tenant_of(request).constraints)
         arm = self.arm_of(request.tenant)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
-        number, what_for = self._number(request), _purpose(tenant, None)
-        beside = seating(tenant.constraints, request.vms, tenant.vms.values())
-        yield
-        trial = yield from rehearsal.trying_out(request, number, beside, what_for)
+        trial = yield from self._trying_out(rehearsal, request, None, at, fixed)
         yield
         return why_not(arm.engine, rehearsal.engine.view, self._subject(request, trial, vm), row)
 

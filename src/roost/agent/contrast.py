@@ -189,7 +189,7 @@ class _Comparison:
     def of_gang(self) -> Difference | None:
         """VM by VM, each with those before it in place: take the others off, and put them on again one by one."""
         trial, view, ok = self.trial, self.view, self.decision.ok
-        placed = [(machine, trial.shapes[i]) for i, machine in zip(trial.order, trial.machines, strict=False)]
+        placed = trial.places
         in_place = len(placed) if ok else 0
         constrained = self.decision.constraints != UNCONSTRAINED
         try:

@@ -18,6 +18,7 @@ from roost.model.request import HOLD, hold_of
 if TYPE_CHECKING:
     from roost.agent.allocator import Allocator, RunningVM
 
+DIGITS = 9  # of prices that are compared
 LEAST = 1e-9  # that a VM costs: for nothing, one of a higher band could go instead of a lower one
 FULL_AGE = 7 * 86_400.0  # seconds after which a VM counts as old
 STEPS = 5_000  # of the search for the cheapest; then the best found so far is taken
@@ -149,6 +150,7 @@ def _price(view: View, wish: tuple[tuple[int, ...], int, int], candidates: Seque
     if min(room) < 0:  # for others of the request somebody has to go already
         gone = cheapest([max(0, -has) for has in room], candidates, steps) or []
         cost = tuple(now - before for now, before in zip(cost, _total(each.cost for each in gone), strict=True))
+    cost = tuple(round(each, DIGITS) for each in cost)  # the same VMs cost the same, in whatever order they are added
     return Price(cost, tuple(vm for each in found for vm in each.vms))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -18,12 +18,16 @@ from roost.engine.selection import Assignment, Engine
 from roost.engine.shape import Shape
 from roost.engine.steps import Steps, finish
 from roost.engine.tenant import NOWHERE
+from roost.engine.view import View
 from roost.model.availability import Short, Spread
 from roost.model.request import UNCONSTRAINED, Constraints, Terms
 from roost.model.thresholds import Purpose
 
 STEP = 64  # VMs that are placed before others have their turn
 RETRIES = 3  # of a request too large for every way to be tried
+SPARING = (
+    500  # VMs that may be placed in vain to find a way in which nobody gives way, once there is one in which some do
+)
 
 
 class Seat(NamedTuple):
@@ -50,11 +54,17 @@ class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
     top: int = 1  # see `Engine.assign`
     aside: NDArray[np.int64] = NOWHERE  # machines that were not to have any
     sought: bool = False  # not each VM by itself got the best machine: only so all of them found one
+    overfills: bool = False  # VMs of lower priority have to give way
 
     @property
     def failed_vm(self) -> int | None:
         """Index in the request of the VM that found no machine."""
         return None if len(self.machines) == len(self.order) else self.order[len(self.machines)]
+
+    @property
+    def places(self) -> list[tuple[int, Shape]]:
+        """Machines, and what was placed there."""
+        return [(machine, self.shapes[i]) for i, machine in zip(self.order, self.machines, strict=False)]
 
     @property
     def purpose(self) -> Purpose:
@@ -143,6 +153,10 @@ def place_gang(
     VMs that must stay together may start in a place too small for all of them; then the others that have room in sum
     are tried, too. If that is in vain, other ways are sought. All of it for as long as the `search` allows. The trial
     returned for a failure is the one that got furthest, each VM by itself.
+
+    If others have to give way, VMs that come together may find other machines on which nobody has to, though not each
+    its best by itself: that is tried, too, if the policy spares others first. And machines drawn among the `top` few
+    are not a reason to make anybody give way: if nobody has to for the very best, these are taken.
     """
     return finish(placing_gang(engine, shapes, tuple(order), seating, top, search))
 
@@ -156,16 +170,54 @@ def placing_gang(
     search: Search | None = None,
 ) -> Steps[Trial]:
     """The same a step at a time: for an engine that nobody else uses meanwhile."""
+    view = engine.view
+    trial = yield from _placing(engine, shapes, order, seating, top, search)
+    if not trial.overfills or len(order) == 1 or (top == 1 and not engine.rules.spares_first):
+        return trial
+    _at_once(view, view.remove, trial.places)
+    with engine.sparing_others():
+        spares = yield from _placing(engine, shapes, order, seating, 1, Search(in_turn=SPARING))
+    if spares.failed_vm is None:
+        if not spares.overfills:
+            return spares
+        _at_once(view, view.remove, spares.places)
+    _at_once(view, view.place, trial.places)
+    return trial
+
+
+def _placing(
+    engine: Engine,
+    shapes: tuple[Shape, ...],
+    order: tuple[int, ...],
+    seating: Seating,
+    top: int,
+    search: Search | None,
+) -> Steps[Trial]:
+    """Place the VMs one by one, and if that is in vain in another way."""
     try:
         if search:
             search.begin()
         trial = yield from _placing_one_by_one(engine, shapes, order, seating, top, search)
-        if trial.failed_vm is None or len(order) == 1 or (search and search.left):
-            return trial
-        yield
-        return (yield from _placing_otherwise(engine, trial, search or Search())) or trial
+        if trial.failed_vm is not None and len(order) > 1 and not (search and search.left):
+            yield
+            trial = (yield from _placing_otherwise(engine, trial, search or Search())) or trial
     finally:
         engine.desk.close()
+    if trial.failed_vm is None and engine.view.overfilled(trial.machines):
+        return msgspec.structs.replace(trial, overfills=True)
+    return trial
+
+
+def _at_once(view: View, change: Callable[[int, Shape], None], places: Iterable[tuple[int, Shape]]) -> None:
+    """Put all of some VMs on the machines that were found for them, or take them off."""
+    before = view.attempt()
+    try:
+        for machine, shape in places:
+            change(machine, shape)
+    except BaseException:  # an interrupt leaves no half tenant either
+        view.rewind(before)
+        raise
+    view.keep()
 
 
 def _placing_one_by_one(
@@ -226,16 +278,9 @@ def _placing_as_sought(engine: Engine, failed: Trial, search: Search) -> Steps[T
         return None
     if not steps:
         return None
-    before = view.attempt()
-    try:
-        for step in steps:
-            view.place(step.machine, shapes[step.vm])
-    except BaseException:  # an interrupt leaves no half tenant either
-        view.rewind(before)
-        raise
-    view.keep()
+    _at_once(view, view.place, [(step.machine, shapes[step.vm]) for step in steps])
+    view.note_overfilled()
     order, machines, rungs = zip(*steps, strict=True)
-    view.note_overfilled(machines)
     found = {"order": order, "machines": machines, "rungs": rungs if any(rungs) else ()}
     return msgspec.structs.replace(failed, **found, refused=(), tried=(), sought=True)
 

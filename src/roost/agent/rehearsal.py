@@ -54,8 +54,8 @@ class Rehearsal:
         order = placing_order(self.engine.view.zone, shapes, beside.sets)
         trial = yield from placing_gang(self.engine, shapes, tuple(order), beside, search=search)
         if trial.failed_vm is None:
-            for i, machine in zip(trial.order, trial.machines, strict=True):
-                self.engine.view.remove(machine, trial.shapes[i])
+            for machine, shape in trial.places:
+                self.engine.view.remove(machine, shape)
         return trial
 
     def unchanged(self, machines: Sequence[int], view: View) -> list[int]:

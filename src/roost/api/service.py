@@ -740,7 +740,7 @@ class Service:
 
     async def why_not(self, request: Request, machine: str, vm: int | None) -> WhyNot:
         """Why a machine would not get a VM of a request now."""
-        tell = partial(self.agent.allocator.telling_why_not, request, machine, vm)
+        tell = partial(self.agent.telling_why_not, request, machine, vm)
         return await self._explained_in_time(tell, EXPLAIN_SECONDS)
 
     async def _explained_in_time(self, begin: Callable[[], Steps[T]], seconds: float) -> T:

@@ -64,7 +64,7 @@ class Live:
         self.kinds.append(kind)
         if self._shapes[kind].traits["priority"]:
             self._lower.setdefault(machine, []).append(kind)
-        if self._view.overfilled():
+        if self._view.overfilled((machine,)):
             here, free = self._lower.get(machine, []), self._view.machines[machine]["free"][-1]
             while (free < 0).any():
                 gone = here.pop()

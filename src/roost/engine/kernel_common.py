@@ -765,12 +765,14 @@ def assign(
             break
         undone = mask(m, domain, machines, racks, clusters, keys, rack_sums, cluster_sums, counts, undo, undone)
     if m >= 0 and among >= 0.0 and overfills(machines[m], vm):
+        if constrained:
+            undone = mask_refused(
+                rules, INVALID - ONE, chosen, found, machines, racks, clusters, keys, rack_sums, cluster_sums,
+                tenant, counts, undo, undone
+            )  # fmt: skip
         share = np.int64(np.ceil(among * count_valid(chosen, found, racks, clusters, keys, rack_sums)))
         few = min(max(ONE, share), np.int64(heap.shape[0]))
-        few, undone = best_allowed(
-            rules, few, constrained, chosen, found, machines, racks, clusters, keys, rack_sums, cluster_sums,
-            tenant, counts, heap, undo, undone
-        )  # fmt: skip
+        best_keys(few, chosen, found, racks, clusters, keys, rack_sums, heap)
         listed = list_up_to(heap[0], chosen, found, racks, clusters, keys, rack_sums, scratch[LISTED], rng)
     unmask(keys, rack_sums, cluster_sums, undo, undone)
     if m >= 0 and listed == 0:

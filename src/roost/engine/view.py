@@ -195,16 +195,15 @@ class View:
             self._apply(*self._history.pop()[1])
         self.keep()
 
-    def note_overfilled(self, machines: Sequence[int]) -> None:
-        """Something was placed on these machines, perhaps so that others have to give way."""
-        if (self.machines["free"][list(machines), -1] < 0).any():
-            self.placing[1] = 1
+    def note_overfilled(self) -> None:
+        """Something was placed so that others may have to give way."""
+        self.placing[1] = 1
 
-    def overfilled(self) -> bool:
-        """Whether something was placed, since this was last asked, for which others have to give way."""
-        over = bool(self.placing[1])
+    def overfilled(self, machines: Sequence[int]) -> bool:
+        """Whether others have to give way on any of these machines, the only ones on which something was placed."""
+        noted = bool(self.placing[1])  # perhaps by what was undone
         self.placing[1] = 0
-        return over
+        return noted and bool((self.machines["free"][list(machines), -1] < 0).any())
 
     def check_invariants(self, vms: Iterable[tuple[int, Shape]]) -> None:
         """Raise unless the rows are exactly what these VMs make of the zone, and nothing is over capacity."""

@@ -151,7 +151,8 @@ def find(rows: Sequence[Row]) -> Findings:
     gain = pick(rows, kind="gain")
     alone, unaware, safe = (pick(gain, policy=name) for name in (NO_SPOT, BEST_FIT, SAFEST))
     gained = _difference(safe, alone, "utilisation")
-    saved = [1 - a / b for a, b in zip(*(numbers(own, "evictions_per_hour") for own in (safe, unaware)), strict=True)]
+    rates = (numbers(own, "evictions_per_hour") for own in (safe, unaware))
+    saved = [1 - a / b if b else 0.0 for a, b in zip(*rates, strict=True)]  # where nobody has to go, nothing is saved
     missed = [
         *([] if _unhurt(safe, alone, "acceptance", ACCEPTED) else ["acceptance of regular VMs unchanged"]),
         *([f"{100 * GAIN:.0f} points of utilisation"] if min(gained) < GAIN else []),
