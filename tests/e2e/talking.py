@@ -52,6 +52,15 @@ def make_store(url: str, folder: Path, *, trimmed: bool = False) -> str:
     return url
 
 
+@contextmanager
+def tidy_client(url: str) -> Iterator[httpx.Client]:
+    """A client of a service that has no tenants once the block has ended well."""
+    with httpx.Client(base_url=url, timeout=30) as client:
+        yield client
+        for line in client.get("/v1/tenants").json()["items"]:
+            assert client.delete(f"/v1/tenants/{line['tenant']}").status_code == 200
+
+
 def problem(response: httpx.Response, code: str) -> Problem:
     """The problem document of a response, after all that is promised of one was checked."""
     assert response.headers["content-type"] == "application/problem+json", response.text

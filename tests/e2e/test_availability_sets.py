@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import httpx
 import pytest
 
-from roost.wiring import find_zone, open_store
 from tests.e2e.serving import ROOST, serving
-from tests.e2e.talking import problem
+from tests.e2e.talking import problem, tidy_client
 
 # Three racks of two machines; the machines of a rack are in update domains of their own.
 ZONE = """
@@ -33,20 +31,16 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service, for all tests, where nobody needs a token."""
     folder = tmp_path_factory.mktemp("sets")
     (folder / "trio.yaml").write_text(ZONE)
-    store = str(folder / "trio.db")
-    with closing(open_store(store, create=find_zone(str(folder / "trio.yaml")))):
-        pass
-    with serving(store, "--policy", "default") as service:
+    zone = ("--zone", str(folder / "trio.yaml"))
+    with serving(str(folder / "trio.db"), *zone, "--policy", "default") as service:
         yield service.url
 
 
 @pytest.fixture
 def http(url: str) -> Iterator[httpx.Client]:
-    """A client, and no tenants before and after."""
-    with httpx.Client(base_url=url, timeout=30) as client:
+    """A client, and no tenants afterwards."""
+    with tidy_client(url) as client:
         yield client
-        for line in client.get("/v1/tenants").json()["items"]:
-            assert client.delete(f"/v1/tenants/{line['tenant']}").status_code == 200
 
 
 def create(http: httpx.Client, tenant: str, sets: Any, *vms: Any) -> httpx.Response:

@@ -17,7 +17,7 @@ import pytest
 
 from roost.client import Client, HealingWish, MachineChange, ServiceProblem, VMWish
 from roost.client.lease import Lease
-from roost.client.maintenance import Walk
+from roost.client.maintenance import BREATH, Walk
 from roost.model.availability import AvailabilitySet
 from roost.model.request import Constraints
 from roost.wire import WalkHold, YetToUpdate
@@ -341,7 +341,8 @@ def test_vms_of_a_lower_priority_are_evicted_wait_and_come_back(lab: Serving) ->
             done = [walk.run(domain) for domain in range(4)]
         evicted = sum(each.evicted for each in done)
         assert (evicted > 0, all(each.whole for each in done)) == (True, True)
-        assert set(graces) == {30.0}, "they get the time that the policy gives them"
+        # A VM that waited may come to a machine that is just being drained: then that is tried again after a breath.
+        assert set(graces) - {BREATH} == {30.0}, "they get the time that the policy gives them"
         eventually(lambda: len(client.list_vms(tenant="render").items) == 6)
         found = list(client.evictions(tenant="render"))
         assert len(found) == evicted

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 
 import httpx
 import pytest
 
-from roost.wiring import find_zone, open_store
 from tests.e2e.serving import ROOST, serving
-from tests.e2e.talking import problem
+from tests.e2e.talking import problem, tidy_client
 
 # A cluster of three racks, and one of a single machine.
 ZONE = """
@@ -30,20 +28,16 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service, for all tests, where nobody needs a token."""
     folder = tmp_path_factory.mktemp("wishes")
     (folder / "duo.yaml").write_text(ZONE)
-    store = str(folder / "duo.db")
-    with closing(open_store(store, create=find_zone(str(folder / "duo.yaml")))):
-        pass
-    with serving(store, "--policy", "fast") as service:
+    zone = ("--zone", str(folder / "duo.yaml"))
+    with serving(str(folder / "duo.db"), *zone, "--policy", "fast") as service:
         yield service.url
 
 
 @pytest.fixture
 def http(url: str) -> Iterator[httpx.Client]:
     """A client, and no tenants afterwards."""
-    with httpx.Client(base_url=url, timeout=30) as client:
+    with tidy_client(url) as client:
         yield client
-        for line in client.get("/v1/tenants").json()["items"]:
-            assert client.delete(f"/v1/tenants/{line['tenant']}").status_code == 200
 
 
 def clusters(http: httpx.Client, tenant: str) -> set[str]:
