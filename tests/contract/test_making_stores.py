@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from roost import wiring
-from roost.model.errors import InvalidInput, NoZone, RoostError
+from roost.model.errors import InvalidInput, NoZone, RoostError, StoreBroken
 from roost.model.inventory import catalogue_of
 from roost.model.zone import Zone
 from roost.store.contract import AddMachines, Store
 from roost.store.plainly import NoMachines
-from roost.wiring import ensure_store, open_store
+from roost.wiring import ensure_store, find_zone, open_store
 
 MACHINES = 120
 ZONE = f"synthetic:{MACHINES}"
@@ -154,3 +156,22 @@ def test_a_file_that_describes_the_zone_otherwise_by_now_or_is_gone_is_told_of(u
     file.write_text(LAB.replace("name: lab", "name: other"))
     with pytest.raises(InvalidInput, match=r"lab.yaml is zone other, but .* holds zone lab"):
         ensure_store(url, str(file))
+
+
+def test_what_was_half_written_by_whoever_was_killed_first_of_all_is_undone(tmp_path: Path) -> None:
+    """SQLite writes a new file's first page before anything of Roost's: the journal beside it is all that is whole."""
+    made, path = tmp_path / "made.db", tmp_path / "zone.db"
+    with closing(sqlite3.connect(made, isolation_level=None)) as file:
+        file.execute("PRAGMA cache_size = 1")  # so that pages are written before the end
+        file.execute("BEGIN IMMEDIATE")
+        file.execute("CREATE TABLE halfway (text TEXT)")
+        file.executemany("INSERT INTO halfway VALUES (?)", [("x" * 4_000,)] * 100)
+        for suffix in ("", "-journal"):  # as they are at this moment
+            shutil.copy(f"{made}{suffix}", f"{path}{suffix}")
+        file.execute("ROLLBACK")
+    with pytest.raises(StoreBroken, match="readonly"):
+        open_store(str(path), read_only=True)
+    with pytest.raises(NoZone):
+        open_store(str(path))
+    with closing(open_store(str(path), create=find_zone(ZONE))) as store:
+        assert len(store.load().machines) == MACHINES

@@ -14,6 +14,7 @@ from roost.model.zone import Zone
 from tests.oracle.brute import Floor
 from tests.property.effort import examples
 from tests.property.requests import availability_sets, layouts, members, rarely
+from tests.property.world import replace_vms
 from tests.property.zones import MIDDLE, TINY, build, policy
 
 MOST_MACHINES, MOST_VMS = 8, 4
@@ -72,7 +73,9 @@ def check(allocator: Allocator, tenant: str, vms: tuple[VM, ...], constraints: C
     """Place VMs; whether they were. Declined only if they must be, and placed as they were to be."""
     before = floor(allocator, tenant)
     known = tenant in allocator.tenants
-    decision = allocator.allocate(Request(tenant, vms, None if known else constraints))
+    request = Request(tenant, vms, None if known else constraints)
+    vms = tuple(replace_vms(request, constraints).vms)  # where its tenant wants them
+    decision = allocator.allocate(request)
     if decision.ok:
         machines = [allocator.zone.machine(placement.machine) for placement in decision.placements]
         assert before.holds(vms, machines, constraints)
@@ -93,7 +96,9 @@ def try_gangs(data: st.DataObject) -> None:
             held_to[tenant] = data.draw(hard_constraints())
         usual = data.draw(st.lists(one, min_size=1, max_size=2))
         gang = tuple(data.draw(st.lists(st.sampled_from(usual), min_size=1, max_size=MOST_VMS)))
-        check(allocator, tenant, data.draw(members(gang, held_to[tenant])), held_to[tenant])
+        asked = data.draw(members(gang, held_to[tenant]))
+        if check(allocator, tenant, asked, held_to[tenant]):
+            held_to[tenant] = allocator.tenants[tenant].constraints
 
 
 @given(data=st.data())

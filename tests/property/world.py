@@ -477,11 +477,19 @@ def wished(constraints: Constraints, vms: Sequence[VM]) -> Constraints:
 
 
 def replace_vms(request: Request, constraints: Constraints) -> Request:
-    """The request with VMs that ask for what their tenant wants, where they do not ask for anything else."""
+    """The request with VMs that ask for what their tenant wants, where they do not ask for anything else.
+
+    VMs that name a datacenter or a cluster ask for another place.
+    """
     vms = []
     for vm in request.vms:
-        missing = {pin: getattr(constraints, pin) for pin in ("datacenter", "cluster", "generation")}
-        vms.append(msgspec.structs.replace(vm, **{pin: getattr(vm, pin) or other for pin, other in missing.items()}))
+        named = any(place not in ("", "*") for place in (vm.datacenter, vm.cluster))
+        own = {
+            "datacenter": vm.datacenter or ("" if named else constraints.datacenter),
+            "cluster": vm.cluster or ("" if named else constraints.cluster),
+            "generation": vm.generation or constraints.generation,
+        }
+        vms.append(msgspec.structs.replace(vm, **own))
     return msgspec.structs.replace(request, vms=tuple(vms))
 
 

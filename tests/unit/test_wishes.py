@@ -51,6 +51,27 @@ def test_a_vm_that_says_otherwise_goes_there_and_the_next_one_does_not(allocator
     assert not allocator.allocate(Request("t", (VM("whole"),))).ok
 
 
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        (VM("small", cluster="c1"), VM("small", datacenter="dc0")),
+        (VM("small", datacenter="dc1"), VM("small", cluster="c0")),
+        (VM("small", datacenter="dc1", cluster="c1"), VM("small", cluster="c0")),
+    ],
+)
+def test_a_vm_that_names_one_of_datacenter_and_cluster_is_not_held_to_the_other(
+    allocator: Allocator, first: VM, later: VM
+) -> None:
+    assert allocator.allocate(Request("t", (first,))).ok
+    assert allocator.allocate(Request("t", (later,))).ok
+    assert where(allocator) == {"dc0", "dc1"}
+
+
+def test_any_cluster_is_any_of_the_datacenter_that_the_tenant_wants(allocator: Allocator) -> None:
+    assert allocator.allocate(Request("t", (VM("whole", datacenter="dc1", cluster="c1"),) * 3)).ok
+    assert not allocator.allocate(Request("t", (VM("whole", cluster=ANY),))).ok
+
+
 def test_vms_that_ask_for_different_places_say_nothing_of_later_ones(allocator: Allocator) -> None:
     assert allocator.allocate(Request("t", (VM("small", datacenter="dc0"), VM("small", datacenter="dc1")))).ok
     assert allocator.tenants["t"].constraints.pins == {}

@@ -12,7 +12,8 @@ from roost.model.availability import MOST, AvailabilitySet, check_sets
 from roost.model.errors import InvalidInput
 
 ANY = "*"  # of a place that a VM might ask for: any of them, whatever its tenant wants
-PINS = ("datacenter", "cluster", "generation")  # places that VMs ask for
+PLACES = ("datacenter", "cluster")
+PINS = (*PLACES, "generation")  # places, and hardware, that VMs ask for
 HOLD = "~hold"  # how the name of room ends that is held for a VM which is to move; no VM is called so
 Colocation = Literal["rack", "cluster", "datacenter"]
 
@@ -208,7 +209,10 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 def heeding(request: Request, constraints: Constraints) -> Request:
-    """The request of a tenant with these constraints: VMs that do not say where they are to be, where it wants them."""
+    """The request of a tenant with these constraints: VMs that do not say where they are to be, where it wants them.
+
+    One that names a datacenter or a cluster is not held to the other: it goes where it says, wherever that is.
+    """
     pins = constraints.pins
     if not pins:
         return request
@@ -216,7 +220,12 @@ def heeding(request: Request, constraints: Constraints) -> Request:
     last: VM | None = None
     for vm in request.vms:
         if vm is not last:
-            missing = {pin: wanted for pin, wanted in pins.items() if not getattr(vm, pin)}
+            elsewhere = {vm.datacenter, vm.cluster} - {"", ANY}
+            missing = {
+                pin: wanted
+                for pin, wanted in pins.items()
+                if not getattr(vm, pin) and not (elsewhere and pin in PLACES)
+            }
             last, heeded = vm, msgspec.structs.replace(vm, **missing) if missing else vm
         found.append(heeded)
     return msgspec.structs.replace(request, vms=tuple(found))

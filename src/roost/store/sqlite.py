@@ -64,7 +64,7 @@ class SqliteStore(Tables):
         self._last = 0  # revision, as far as this process knows
         self._checkpointer = Checkpointer(lambda: self._connect(read_only=False))
         try:
-            _check_file(self.path, create)
+            _check_file(self.path, create, read_only=read_only)
             self._writer, self._reader, self._lookup, self._lister = (self._connect(read_only) for _ in range(4))
             if not read_only:
                 with self._transaction():
@@ -367,13 +367,21 @@ def _gone(rows: Mapping[str, object]) -> list[tuple[str]]:
     return [(name,) for name, row in rows.items() if row is None]
 
 
-def _check_file(path: Path, create: Catalogue | None) -> None:
-    """Refuse a file that is not what it should be, before anything is written to it or beside it."""
+def _check_file(path: Path, create: Catalogue | None, *, read_only: bool) -> None:
+    """Refuse a file that is not what it should be, before anything is written to it or beside it.
+
+    But what somebody has half written who was killed while the file was new is undone, as SQLite does for whoever may
+    write.
+    """
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as file:
-            tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        try:
+            tables = _tables(path, "ro")
+        except sqlite3.Error as error:
+            if read_only or error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
+                raise
+            tables = _tables(path, "rw")
     except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
+        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
             raise InvalidInput("store", f"{path} is no store: {error}", "choose another file") from None
         raise failure(path, error) from error
     if create and "zone" in tables:
@@ -382,6 +390,11 @@ def _check_file(path: Path, create: Catalogue | None) -> None:
         raise InvalidInput("store", f"{path} is another program's", "choose another file")
     if not tables and create is None:
         raise NoZone("the file holds no zone")
+
+
+def _tables(path: Path, mode: str) -> set[str]:
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=BUSY_SECONDS)) as file:
+        return {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
 def _holds_a_zone() -> Taken:
