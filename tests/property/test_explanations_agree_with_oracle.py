@@ -17,7 +17,7 @@ from roost.engine.explain import Explanation, WhyNot
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
-from roost.model.thresholds import Thresholds
+from roost.model.thresholds import Purpose, Thresholds
 from tests.oracle.plain import PlainAllocator, Wish, ladder
 from tests.property.effort import examples
 from tests.property.explained import apply, check_explanation, check_why_not, lesser
@@ -168,11 +168,12 @@ def losers(decision: Decision, world: World) -> list[WhyNot]:
 # ------------------------------------------------------------------------------------------------------ refusals
 
 
-def empty_zone_has_a_place(world: World, request: Request, vm: int) -> bool:
+def empty_zone_has_a_place(world: World, request: Request, vm: int, purpose: Purpose) -> bool:
     """Whether the zone would take one VM, alone and free of constraints, if nothing ran and nothing was worn."""
     fresh = PlainAllocator(world.zone, world.oracle.rules)
     fresh.healths = dict.fromkeys(range(len(world.zone.machines)), 100)
-    answer = fresh.answer(Wish(request.vms[vm], request.tenant), range(len(world.zone.clusters)))
+    wish = Wish(request.vms[vm], request.tenant, purpose=purpose)
+    answer = fresh.answer(wish, range(len(world.zone.clusters)))
     return bool(answer.valid)
 
 
@@ -186,7 +187,7 @@ def check_failure(world: World, request: Request, checked: Checked) -> None:
         assert found.failure == "threshold"
     elif any(bound is not None and bound.rule.kind == "tenant" for bound in answer.failures):
         assert found.failure == "tenant_constraint"
-    elif not empty_zone_has_a_place(world, request, vm):
+    elif not empty_zone_has_a_place(world, request, vm, checked.decision.purpose):
         assert found.failure == "mistake"
     else:
         assert found.failure == ("fragmented" if fits_in_sum(world, request, vm, checked) else "no_capacity")
@@ -207,7 +208,7 @@ def lifted(world: World, request: Request, checked: Checked) -> Iterator[None]:
 
 def fits_in_sum(world: World, request: Request, vm: int, checked: Checked) -> bool:
     """Whether the machines that lack nothing but room have enough of each resource together."""
-    wish = Wish(request.vms[vm], request.tenant)
+    wish = Wish(request.vms[vm], request.tenant, purpose=checked.decision.purpose)
     with lifted(world, request, checked):
         answer = world.oracle.answer(wish, range(len(world.zone.clusters)), ignored=("has_room",))
     rows = [answer.rows.machines[m] for m in answer.valid]

@@ -12,6 +12,7 @@ from roost.agent.rehearsal import Rehearsal
 from roost.engine.explain import Explanation
 from roost.engine.selection import Engine
 from roost.engine.steps import CutShort, Steps, finish
+from roost.model.availability import AvailabilitySet
 
 APART = Constraints(max_per_rack=1, max_per_machine=1)
 
@@ -76,6 +77,16 @@ def test_a_past_decision_has_remedies_though_others_were_placed_since(allocator:
     for i in range(20):
         allocator.allocate(Request(f"since-{i}", [VM("A1")]))
     assert decision.explanation.remedies == now.remedies
+
+
+def test_a_decision_is_explained_by_what_its_tenant_wanted_then(allocator: Allocator) -> None:
+    wanted = Constraints(sets={"db": AvailabilitySet(fault_domains=3)})
+    assert allocator.allocate(Request("later-gone", [VM("A0", set="db")] * 3, wanted)).ok
+    declined = allocator.allocate(Request("later-gone", [VM("A11", set="db")] * 1_500))
+    at_once = declined.explanation
+    for name in [*allocator.tenants["later-gone"].vms]:
+        allocator.release(name)
+    assert declined.explanation == at_once
 
 
 def test_nobody_is_told_to_free_a_vm_that_has_gone_since(allocator: Allocator) -> None:

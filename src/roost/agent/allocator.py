@@ -517,7 +517,8 @@ class Allocator:
         fixed: Callable[[RunningVM], bool] = never,
     ) -> Steps[Explanation]:
         """The same a step at a time, of the zone as it is at the first one."""
-        request = heeding(request, self._tenant_of(request).constraints)
+        constraints = self._tenant_of(request).constraints
+        request = heeding(request, constraints)
         arm, number = self.arm_of(request.tenant), self._number(request)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
         trial = yield from self._trying_out(rehearsal, request, purpose, at, fixed)
@@ -529,7 +530,7 @@ class Allocator:
         found = yield from explaining(arm.engine, rehearsal.engine.view, subject)
         if trial.failed_vm is None:
             return _giving_way(found, subject, victims)
-        return found.with_remedies((yield from seeking_remedies(self, rehearsal, request, number, trial)))
+        return found.with_remedies((yield from seeking_remedies(self, rehearsal, request, constraints, number, trial)))
 
     def _trying_out(
         self,
@@ -609,8 +610,9 @@ class Allocator:
         if decision.ok or not remedied or decision.engine is not arm.engine:
             return found
         rehearsal = Rehearsal(arm.engine, arm.shapes, past, decision.after)  # nothing was placed, so all is the same
-        request, number = decision.request, self._number(decision.request)
-        return found.with_remedies((yield from seeking_remedies(self, rehearsal, request, number, decision.trial)))
+        request, constraints, number = decision.request, decision.constraints, self._number(decision.request)
+        sought = seeking_remedies(self, rehearsal, request, constraints, number, decision.trial)
+        return found.with_remedies((yield from sought))
 
     def why_not_past(self, decision: Decision, machine: str, vm: int | None) -> WhyNot:
         subject = self._subject(decision.request, decision.trial, vm)

@@ -16,7 +16,7 @@ from roost.engine.explain import Remedies, Remedy
 from roost.engine.steps import CutShort, Steps
 from roost.engine.view import View
 from roost.model.availability import AvailabilitySet
-from roost.model.request import UNCONSTRAINED, Constraints, Request
+from roost.model.request import ANY, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import WORDS, Purpose
 
@@ -31,11 +31,12 @@ GROUPS_TRIED = 8  # of each number of VMs
 
 
 def seeking_remedies(
-    allocator: Allocator, rehearsal: Rehearsal, request: Request, number: int, failed: Trial
+    allocator: Allocator, rehearsal: Rehearsal, request: Request, constraints: Constraints, number: int, failed: Trial
 ) -> Steps[Remedies]:
-    """Changes that are tried out, a step at a time, and make the request fit, least first; `number` is the tenant's."""
-    tenant = allocator.tenants.get(request.tenant)
-    constraints = tenant.constraints if tenant else (request.constraints or UNCONSTRAINED)
+    """Changes that are tried out, a step at a time, and make the request fit, least first.
+
+    `constraints`, `number`: the tenant's, at the time of the request.
+    """
     found: list[Remedy] = []
     try:
         for text, rest in _less(constraints, failed):
@@ -72,7 +73,7 @@ def _fits(rehearsal: Rehearsal, wanted: Request, number: int, failed: Trial, und
 def _unpinned(request: Request) -> Iterator[tuple[Remedy, Request]]:
     """The request without each of the pins that its VMs have."""
     for pin in ("generation", "cluster", "datacenter"):
-        if pinned := sorted({getattr(vm, pin) for vm in request.vms} - {""}):
+        if pinned := sorted({getattr(vm, pin) for vm in request.vms} - {"", ANY}):
             anywhere = tuple(msgspec.structs.replace(vm, **{pin: ""}) for vm in request.vms)
             text = f"take any {pin}, not only {', '.join(pinned)}"
             yield Remedy("pin", text), msgspec.structs.replace(request, vms=anywhere)
