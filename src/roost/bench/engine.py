@@ -5,6 +5,7 @@ each step releases a random VM and places one. Latency is that of the engine cal
 it, caches brought up to date), not of the bookkeeping around it. Figures: README and docs/benchmarks.md.
 """
 
+import gc
 import re
 import resource
 import subprocess
@@ -220,7 +221,8 @@ def _decisions(allocator: Allocator, classes: int, popularity: np.ndarray, rng: 
     lowest = allocator.zone.bands[-1]
     kinds = [msgspec.structs.replace(vm, priority=lowest) for vm in _kinds(allocator.zone, classes)]
     taken, placed = 0.0, 0
-    for k in rng.choice(classes, 5_000, p=popularity):
+    gc.collect()  # a walk over all that was made before takes as long as thousands of requests
+    for k in rng.choice(classes, 20_000, p=popularity):
         request = Request("measured", (kinds[k],))
         started = time.perf_counter()
         decision = allocator.allocate(request)
