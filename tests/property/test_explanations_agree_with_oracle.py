@@ -22,7 +22,7 @@ from tests.oracle.plain import PlainAllocator, Wish, ladder
 from tests.property.effort import examples
 from tests.property.explained import apply, check_explanation, check_why_not, lesser
 from tests.property.requests import constraints, gangs, layouts, members, rarely, thresholds, vms
-from tests.property.world import Checked, World
+from tests.property.world import Checked, World, replace_vms
 from tests.property.zones import COLUMNS, MIDDLE, STANDARD, TINY, Shape, build, policy
 
 TRIED: tuple[tuple[Shape, str], ...] = (
@@ -270,13 +270,18 @@ def test_a_constraint_or_pin_that_alone_keeps_one_vm_out_is_always_among_the_rem
         } | {
             f"take any {pin}, not only {getattr(wish.vm, pin)}"
             for pin in ("datacenter", "cluster", "generation")
-            if getattr(wish.vm, pin)
-            and world.answer(replace(wish, vm=msgspec.structs.replace(wish.vm, **{pin: ""}))).valid
+            if getattr(wish.vm, pin) and world.answer(replace(wish, vm=anywhere(pin, vm, decision.constraints))).valid
         }
         found = decision.explanation.remedies
         assert {str(r) for r in found if r.kind in ("constraint", "pin")} == expected
         lifts = [c for c in range(len(world.zone.clusters)) if fits_without_threshold(world, wish, c)]
         assert any(r.kind == "threshold" for r in found) == bool(lifts)
+
+
+def anywhere(pin: str, vm: VM, constraints: Constraints) -> VM:
+    """The VM if it asks for any datacenter, cluster or generation; where it is silent, what its tenant wants holds."""
+    (vm,) = replace_vms(Request("t", (msgspec.structs.replace(vm, **{pin: "*"}),)), constraints).vms
+    return msgspec.structs.replace(vm, **{pin: ""})
 
 
 def fits_without_threshold(world: World, wish: Wish, cluster: int) -> bool:

@@ -72,6 +72,13 @@ def test_any_cluster_is_any_of_the_datacenter_that_the_tenant_wants(allocator: A
     assert not allocator.allocate(Request("t", (VM("whole", cluster=ANY),))).ok
 
 
+def test_no_remedy_forgets_where_the_tenant_wants_its_vms(allocator: Allocator) -> None:
+    assert allocator.allocate(Request("t", (VM("whole", datacenter="dc1"),) * 3)).ok
+    declined = allocator.allocate(Request("t", (VM("whole", cluster="c1"),)))
+    assert "pin" not in {remedy.kind for remedy in declined.explanation.remedies}  # any cluster of dc1 is full as well
+    assert not allocator.allocate(Request("t", (VM("whole", cluster=ANY),))).ok
+
+
 def test_vms_that_ask_for_different_places_say_nothing_of_later_ones(allocator: Allocator) -> None:
     assert allocator.allocate(Request("t", (VM("small", datacenter="dc0"), VM("small", datacenter="dc1")))).ok
     assert allocator.tenants["t"].constraints.pins == {}

@@ -16,7 +16,7 @@ from roost.engine.explain import Remedies, Remedy
 from roost.engine.steps import CutShort, Steps
 from roost.engine.view import View
 from roost.model.availability import AvailabilitySet
-from roost.model.request import ANY, Constraints, Request
+from roost.model.request import ANY, Constraints, Request, heeding
 from roost.model.rows import MachineState
 from roost.model.thresholds import WORDS, Purpose
 
@@ -42,7 +42,7 @@ def seeking_remedies(
         for text, rest in _less(constraints, failed):
             if (yield from _fits(rehearsal, request, number, failed, rest)):
                 found.append(Remedy("constraint", text))
-        for remedy, anywhere in _unpinned(request):
+        for remedy, anywhere in _unpinned(request, constraints):
             if (yield from _fits(rehearsal, anywhere, number, failed, constraints)):
                 found.append(remedy)
         for cluster, remedy in _thresholds_to_lift(rehearsal.engine.view, failed.purpose):
@@ -70,13 +70,13 @@ def _fits(rehearsal: Rehearsal, wanted: Request, number: int, failed: Trial, und
     return trial.failed_vm is None
 
 
-def _unpinned(request: Request) -> Iterator[tuple[Remedy, Request]]:
-    """The request without each of the pins that its VMs have."""
+def _unpinned(request: Request, constraints: Constraints) -> Iterator[tuple[Remedy, Request]]:
+    """The request without each of the pins that its VMs have, as its tenant would ask again."""
     for pin in ("generation", "cluster", "datacenter"):
         if pinned := sorted({getattr(vm, pin) for vm in request.vms} - {"", ANY}):
-            anywhere = tuple(msgspec.structs.replace(vm, **{pin: ""}) for vm in request.vms)
+            anywhere = tuple(msgspec.structs.replace(vm, **{pin: ANY}) for vm in request.vms)
             text = f"take any {pin}, not only {', '.join(pinned)}"
-            yield Remedy("pin", text), msgspec.structs.replace(request, vms=anywhere)
+            yield Remedy("pin", text), heeding(msgspec.structs.replace(request, vms=anywhere), constraints)
 
 
 def _less(constraints: Constraints, failed: Trial) -> Iterator[tuple[str, Constraints]]:
