@@ -9,8 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roost.agent.allocator import Allocator
-    from roost.agent.decision import Decision
     from roost.client.async_client import AsyncClient
     from roost.client.client import Client
     from roost.engine.explain import Explanation, WhyNot
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
     from roost.model.errors import InvalidInput, RoostError, UnknownName
     from roost.model.request import VM, Constraints, Placement, Request
     from roost.model.zone import Zone
+    from roost.placing.allocator import Allocator
+    from roost.placing.decision import Decision
     from roost.rules.policy import Policy
 
 __version__ = "0.1.0"
@@ -41,8 +41,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Allocator": "roost.agent.allocator",
-    "Decision": "roost.agent.decision",
+    "Allocator": "roost.placing.allocator",
+    "Decision": "roost.placing.decision",
     "AsyncClient": "roost.client.async_client",
     "Client": "roost.client.client",
     "Explanation": "roost.engine.explain",

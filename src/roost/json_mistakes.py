@@ -11,7 +11,7 @@ import msgspec
 from msgspec import inspect
 
 from roost.model.errors import InvalidInput, UnknownName
-from roost.wire import FORMS
+from roost.wire.basics import FORMS
 
 PLACE = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
 STEP = re.compile(r"(\w+)|\[")

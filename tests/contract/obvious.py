@@ -11,8 +11,8 @@ from roost.model.change import Placed
 from roost.model.failures import KIND as FAILURES
 from roost.model.inventory import MachineSpec
 from roost.model.request import HOLD, VM, Constraints, hold_of
+from roost.model.waiting import WAITING, Waiting
 from roost.store.contract import (
-    WAITING,
     AddMachines,
     Ask,
     Committed,
@@ -30,7 +30,6 @@ from roost.store.contract import (
     SetCondition,
     SetQuarantine,
     Victim,
-    Waiting,
 )
 from roost.store.ledger import Ledger
 from tests.contract.tiny import CATALOGUE

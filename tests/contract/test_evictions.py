@@ -14,21 +14,10 @@ from roost.engine.recheck import Recheck as EngineRecheck
 from roost.model.change import Entry, Eviction, Placed
 from roost.model.inventory import Catalogue, zone_of
 from roost.model.request import UNCONSTRAINED, VM, Constraints, hold_of
+from roost.model.waiting import WAITING, Waiting
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
-from roost.store.contract import (
-    WAITING,
-    Committed,
-    Conflict,
-    Proposal,
-    Recheck,
-    Record,
-    Rejected,
-    Replayed,
-    Store,
-    Victim,
-    Waiting,
-)
+from roost.store.contract import Committed, Conflict, Proposal, Recheck, Record, Rejected, Replayed, Store, Victim
 from roost.store.history import ledger_at
 from roost.store.memory import MemoryStore
 from tests.contract.conftest import that_last

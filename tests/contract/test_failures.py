@@ -6,8 +6,8 @@ import pytest
 
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.fading import Fading
 from roost.agent.operation import Answer, Operation, PlaceVMs, SetMachine
+from roost.duties.fading import Fading
 from roost.model.failures import HALF_LIFE, KIND
 from roost.model.request import VM, Request
 from roost.model.rows import MachineState

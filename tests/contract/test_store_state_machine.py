@@ -21,10 +21,10 @@ from roost.model.availability import AvailabilitySet
 from roost.model.change import Entry, Placed
 from roost.model.inventory import MachineSpec
 from roost.model.request import HOLD, UNCONSTRAINED, VM, Constraints, hold_of
+from roost.model.waiting import WAITING, Waiting
 from roost.store.contract import (
     EXISTING,
     NO_PREMISE,
-    WAITING,
     Conflict,
     Decline,
     Mending,
@@ -36,7 +36,6 @@ from roost.store.contract import (
     SetCondition,
     Store,
     Victim,
-    Waiting,
 )
 from roost.store.ledger import Ledger
 from tests.contract import obvious

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from roost.admission.standing import standings
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
 from roost.agent.operation import AddMachines, Answer, Operation, PlaceVMs, RemoveMachines, SetEntry
 from roost.agent.past import recall
 from roost.agent.replica import Replica
-from roost.agent.thresholds import standings
 from roost.model.inventory import catalogue_of, zone_of
 from roost.model.request import VM, Request
 from roost.model.thresholds import KIND, Thresholds

@@ -24,8 +24,6 @@ from typing import Protocol
 
 import msgspec
 
-from roost.agent.healing import FLAPS
-from roost.agent.healing import KEY as HEALING
 from roost.agent.operation import (
     AddMachines,
     Answer,
@@ -36,6 +34,8 @@ from roost.agent.operation import (
     RemoveMachines,
     SetMachine,
 )
+from roost.duties.healing import FLAPS
+from roost.duties.healing import KEY as HEALING
 from roost.model.change import Entry
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Request

@@ -16,7 +16,7 @@ import httpx
 import msgspec
 
 from roost.agent.operation import AddMachines, Answer, Evicted, Operation, PlaceVMs, ReleaseVMs, SetMachine
-from roost.agent.worker import operation_of, parse
+from roost.api.json_lines import operation_of, parse
 from roost.model.inventory import Catalogue
 from roost.model.request import VM, Placement
 from tests.e2e.crashing import Client

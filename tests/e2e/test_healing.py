@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from roost.agent.heartbeats import MANY
 from roost.bench.postgres import ThrowawayPostgres
 from roost.client import AsyncClient, Client, HealingWish, MachineChange, ServiceProblem, VMWish
+from roost.duties.heartbeats import MANY
 from roost.model.request import Constraints
-from roost.wire import HealingResult
+from roost.wire.healing import HealingResult
 from tests.e2e.serving import PATIENCE, ROOST, Serving, serving
 from tests.e2e.talking import eventually
 

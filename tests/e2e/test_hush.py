@@ -18,7 +18,7 @@ import pytest
 
 from roost.bench.postgres import ThrowawayPostgres
 from roost.cli.token import _make
-from roost.wire import NewToken
+from roost.wire.tokens import NewToken
 from tests.e2e.serving import Serving, serving
 from tests.e2e.talking import audit, make_store
 

@@ -20,7 +20,8 @@ from roost.client.lease import Lease
 from roost.client.maintenance import BREATH, Walk
 from roost.model.availability import AvailabilitySet
 from roost.model.request import Constraints
-from roost.wire import WalkHold, YetToUpdate
+from roost.wire.healing import YetToUpdate
+from roost.wire.maintenance import WalkHold
 from tests.e2e.serving import PATIENCE, ROOST, Serving, serving
 from tests.e2e.talking import eventually
 

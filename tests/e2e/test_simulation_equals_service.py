@@ -25,8 +25,8 @@ from roost.rules.policy import SHIPPED, Policy
 from roost.sim.experiment import Experiment
 from roost.sim.runs import stage
 from roost.sim.simulation import Simulation
-from roost.wire import EvictedVM
-from roost.wire import Placement as PlacedVM
+from roost.wire.tenants import EvictedVM
+from roost.wire.tenants import Placement as PlacedVM
 from roost.wiring import find_zone, open_agent, open_store
 from tests.e2e.serving import serving
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from roost.cli.token import _make
-from roost.wire import NewToken
+from roost.wire.tokens import NewToken
 from roost.wiring import open_store, register
 from tests.e2e.serving import Serving, serving
 from tests.e2e.talking import eventually, make_store, problem, read_all

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from roost.agent.allocator import Allocator
 from roost.model.request import VM, Constraints, Request
 from roost.model.thresholds import Thresholds
 from roost.model.zone import Zone
+from roost.placing.allocator import Allocator
 from roost.rules.policy import Policy
 
 ZONE = Zone.synthetic(100, seed=1)

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from roost.agent.allocator import Allocator
 from roost.engine.explain import CANDIDATES, Explanation, WhyNot
 from roost.engine.ruleset import BoundRule
 from roost.model.request import ANY, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import Thresholds
+from roost.placing.allocator import Allocator
 from tests.oracle.plain import Answer, Key
 from tests.property.world import World
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import msgspec
 from hypothesis import strategies as st
 
-from roost.agent.healing import Healer
 from roost.agent.operation import (
     Answer,
     MoveVM,
@@ -21,7 +20,8 @@ from roost.agent.operation import (
     SetEntry,
     SetMachine,
 )
-from roost.agent.requeue import Requeue
+from roost.duties.healing import Healer
+from roost.duties.requeue import Requeue
 from roost.model.request import HOLD, Request
 from roost.model.thresholds import KIND
 from roost.model.zone import Zone

@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.engine.admission import refusal
+from roost.engine.refusal import refusal
 from tests.property.crowded import ZONE, crowded
 from tests.property.effort import examples
 

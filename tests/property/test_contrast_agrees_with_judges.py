@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roost.agent.allocator import Allocator
-from roost.agent.contrast import Contrast, Difference
-from roost.agent.decision import Decision
-from roost.engine.codes import INVALID
 from roost.engine.funnel import chosen_clusters
+from roost.engine.kernel.codes import INVALID
 from roost.engine.ruleset import BoundRule, key_shifts
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape
@@ -22,6 +19,9 @@ from roost.model.errors import RoostError
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.zone import Zone
+from roost.placing.allocator import Allocator
+from roost.placing.contrast import Contrast, Difference
+from roost.placing.decision import Decision
 from tests.property.zones import COLUMNS, MIDDLE, TINY, ClusterPlan, build, policy
 from tests.unit.test_gangs import HALF
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.agent.allocator import Allocator
-from roost.agent.decision import Decision
 from roost.engine.explain import Explanation, WhyNot
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import Purpose, Thresholds
+from roost.placing.allocator import Allocator
+from roost.placing.decision import Decision
 from tests.oracle.plain import PlainAllocator, Wish, ladder
 from tests.property.effort import examples
 from tests.property.explained import apply, check_explanation, check_why_not, lesser

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.agent.allocator import Allocator
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Zone
+from roost.placing.allocator import Allocator
 from tests.oracle.brute import Floor
 from tests.property.effort import examples
 from tests.property.requests import availability_sets, layouts, members, rarely

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.agent.healing import together, vms_on
 from roost.agent.operation import HealVMs, MoveVM, PlaceVMs, ReleaseVMs, RemoveMachines, SetMachine
+from roost.duties.healing import together, vms_on
 from roost.model.request import HOLD, VM, Request
 from roost.model.zone import Zone
 from roost.store.ledger import Ledger

@@ -7,9 +7,10 @@ from itertools import chain, combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.agent.allocator import Allocator, RunningVM
 from roost.model.request import VM, Request
 from roost.model.zone import MachineGroup, Zone
+from roost.placing.allocator import Allocator
+from roost.placing.books import RunningVM
 from roost.rules.policy import Policy
 from tests.property.cramped import BANDS, SIZES
 from tests.property.cramped import zone as cramped

@@ -15,15 +15,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from roost.agent.allocator import Allocator, RunningVM
-from roost.agent.decision import Decision
-from roost.agent.order import placing_order
 from roost.engine.selection import Assignment, CacheLimits
 from roost.engine.shape import Shape
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
+from roost.placing.allocator import Allocator
+from roost.placing.books import RunningVM
+from roost.placing.decision import Decision
+from roost.placing.order import placing_order
 from roost.rules.policy import Policy
 from tests.oracle.plain import FREE, JOURNAL, Answer, PlainAllocator, Wish, ladder
 

@@ -7,11 +7,11 @@ from collections import Counter
 
 from msgspec.structs import replace
 
-from roost.agent.allocator import Allocator
 from roost.model.availability import AvailabilitySet
 from roost.model.inventory import catalogue_of, machine_specs
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import CONDITION, Zone
+from roost.placing.allocator import Allocator
 from roost.rules.policy import Policy
 from roost.store.ledger import ClusterRow, Ledger, TenantRow
 from roost.store.snapshot import MachineNow, Snapshot, VMNow, ledger_of

@@ -16,8 +16,9 @@ from roost.agent.operation import MoveVM, Operation, PlaceVMs, ReleaseVMs
 from roost.bench.postgres import ThrowawayPostgres
 from roost.model.change import Entry, Placed
 from roost.model.request import HOLD, VM, Constraints, Request
+from roost.model.waiting import WAITING
 from roost.store.audit import check_invariants
-from roost.store.contract import WAITING, Committed, Conflict, Place, Store, Victim
+from roost.store.contract import Committed, Conflict, Place, Store, Victim
 from roost.store.ledger import Ledger, MachineRow
 from roost.wiring import open_store
 from tests.property.cramped import BANDS, POLICY, SIZES, zone

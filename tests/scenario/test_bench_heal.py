@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from roost.agent.healing import new_key
 from roost.agent.operation import PlaceVMs, ReleaseVMs
 from roost.bench.heal import KEPT, Site, bench_heal, healed_twice
+from roost.duties.healing import new_key
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Zone
 from roost.traces.outages import Outage

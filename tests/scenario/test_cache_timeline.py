@@ -9,9 +9,9 @@ from collections.abc import Hashable
 
 import pytest
 
-from roost.agent.allocator import Allocator
 from roost.engine.selection import CacheLimits
 from roost.model.request import VM, Request
+from roost.placing.allocator import Allocator
 from tests.property.world import Clock
 from tests.property.zones import TABLE_4, TINY, ClusterPlan, build, policy
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import pytest
 
-from roost.agent.allocator import Allocator
-from roost.agent.decision import Decision
 from roost.engine.capacity import room_for
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import VM, Request
 from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
+from roost.placing.allocator import Allocator
+from roost.placing.decision import Decision
 from roost.rules.policy import Policy
 
 CORES = 12

@@ -7,12 +7,12 @@ import itertools
 import numpy as np
 import pytest
 
-from roost.agent.allocator import Allocator
 from roost.engine.selection import LARGEST_TOP, CacheLimits
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.zone import MachineGroup, Zone
+from roost.placing.allocator import Allocator
 from roost.rules.policy import Policy
 from tests.property.explained import apply
 from tests.property.world import World, changed

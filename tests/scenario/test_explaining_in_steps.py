@@ -7,12 +7,12 @@ from unittest.mock import Mock
 import pytest
 
 from roost import VM, Allocator, Constraints, Policy, Request, Zone
-from roost.agent import gang
-from roost.agent.rehearsal import Rehearsal
 from roost.engine.explain import Explanation
 from roost.engine.selection import Engine
 from roost.engine.steps import CutShort, Steps, finish
 from roost.model.availability import AvailabilitySet
+from roost.placing import gang
+from roost.placing.rehearsal import Rehearsal
 
 APART = Constraints(max_per_rack=1, max_per_machine=1)
 

@@ -10,13 +10,13 @@ import pytest
 
 from roost.agent import agent as agent_module
 from roost.agent.agent import Agent
-from roost.agent.allocator import Allocator
 from roost.agent.courier import InlineCourier
-from roost.agent.decision import Decision
 from roost.agent.operation import PlaceVMs
 from roost.agent.past import recall
-from roost.agent.search import Search
 from roost.model.request import VM, Constraints, Request
+from roost.placing.allocator import Allocator
+from roost.placing.decision import Decision
+from roost.placing.search import Search
 from roost.wiring import open_store
 from tests.property.zones import MIDDLE, STANDARD, TINY, ClusterPlan, build, policy
 

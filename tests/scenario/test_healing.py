@@ -13,13 +13,13 @@ import pytest
 
 from roost.agent.agent import Agent, Ticket
 from roost.agent.courier import InlineCourier
-from roost.agent.healing import DAY, FLAPS, TELL_SECONDS, TOLD, Healer, new_key
 from roost.agent.operation import HealVMs, Operation, PlaceVMs, ReleaseVMs, SetMachine
-from roost.agent.turns import LONGEST_PAUSE
 from roost.api import backwards
 from roost.api.backwards import MOST_SUMMED
 from roost.api.healings import outages_of, summary_of
 from roost.api.service import Service
+from roost.duties.healing import DAY, FLAPS, TELL_SECONDS, TOLD, Healer, new_key
+from roost.duties.turns import LONGEST_PAUSE
 from roost.model.errors import StoreUnavailable
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
@@ -30,7 +30,7 @@ from roost.settings import Settings
 from roost.settings import Store as StoreSettings
 from roost.store.audit import check_invariants
 from roost.store.contract import Store
-from roost.wire import HealingSummary
+from roost.wire.healing import HealingSummary
 from roost.wiring import open_store
 from tests.property.zones import TINY, ClusterPlan, build
 

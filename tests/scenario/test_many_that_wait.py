@@ -9,12 +9,12 @@ import pytest
 
 from roost.agent.agent import Agent
 from roost.agent.operation import Operation, PlaceVMs, ReleaseVMs, SetEntry, SetMachine
-from roost.agent.requeue import Requeue
-from roost.agent.turns import LEAST as LEAST_SECONDS
-from roost.agent.turns import LONGEST_PAUSE, SAVED, SHARE
+from roost.duties.requeue import Requeue
+from roost.duties.turns import LEAST as LEAST_SECONDS
+from roost.duties.turns import LONGEST_PAUSE, SAVED, SHARE
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Request
+from roost.model.waiting import WAITING, Waiting
 from roost.rules.policy import Policy
-from roost.store.contract import WAITING, Waiting
 from roost.wiring import open_agent, open_store
 from tests.property.zones import TINY, ClusterPlan, build
 

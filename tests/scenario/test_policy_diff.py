@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from roost.agent.contrast import Difference, Shadow
 from roost.agent.operation import AddMachines, PlaceVMs, ReleaseVMs, SetMachine
 from roost.model.errors import InvalidInput
 from roost.model.inventory import machine_specs
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
+from roost.placing.contrast import Difference, Shadow
 from roost.rules.policy import SHIPPED, Policy
 from roost.sim.diff import Diff
 from roost.sim.diff_history import History, diff_history

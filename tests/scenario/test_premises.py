@@ -15,11 +15,12 @@ from roost.agent.past import recall
 from roost.model.change import Placed
 from roost.model.errors import StoreUnavailable
 from roost.model.request import VM, Constraints, Request
+from roost.model.waiting import WAITING
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
 from roost.store.codec import Codec, encode
-from roost.store.contract import WAITING, Feed, Store
+from roost.store.contract import Feed, Store
 from roost.wiring import open_agent, open_store, recorded_policy
 from tests.property.cramped import NAMES, POLICY, ZONE
 from tests.property.interleaved import HeldCourier

@@ -7,12 +7,13 @@ import random
 import numpy as np
 import pytest
 
-from roost.agent.allocator import Allocator, RunningVM
-from roost.agent.foresight import foresee, tables_of
 from roost.engine.funnel import fact, plain
 from roost.engine.rule import rule_of
+from roost.model.foresight import foresee, tables_of
 from roost.model.request import VM, Request
 from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
+from roost.placing.allocator import Allocator
+from roost.placing.books import RunningVM
 from roost.rules.columns.danger import danger
 from roost.rules.policy import Policy
 

@@ -15,12 +15,13 @@ from roost.agent import agent as agent_module
 from roost.agent.agent import Agent, AgentSettings, Ticket
 from roost.agent.courier import InlineCourier
 from roost.agent.operation import PlaceVMs, ReleaseVMs, SetEntry
-from roost.agent.requeue import Requeue
-from roost.agent.search import Search
+from roost.duties.requeue import Requeue
 from roost.model.request import VM, Constraints, Request
+from roost.model.waiting import WAITING, Waiting
 from roost.model.zone import Zone
+from roost.placing.search import Search
 from roost.rules.policy import Policy
-from roost.store.contract import WAITING, Decline, Place, Store, Waiting
+from roost.store.contract import Decline, Place, Store
 from roost.wiring import open_store
 
 TOGETHER = Constraints(colocate="rack")

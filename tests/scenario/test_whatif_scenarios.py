@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from roost.agent.allocator import Allocator
 from roost.agent.operation import Operation, PlaceVMs, SetEntry, SetMachine
 from roost.model.errors import InvalidInput
 from roost.model.inventory import MachineSpec
 from roost.model.request import VM, Constraints, Request
 from roost.model.thresholds import KIND
 from roost.model.zone import Zone
+from roost.placing.allocator import Allocator
 from roost.rules.policy import Policy
 from roost.store.audit import audit
 from roost.store.ledger import Ledger

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from roost.agent.allocator import Allocator, RunningVM
-from roost.agent.decision import Decision
 from roost.model.request import VM, Constraints, Request
 from roost.model.thresholds import Purpose
 from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
+from roost.placing.allocator import Allocator
+from roost.placing.books import RunningVM
+from roost.placing.decision import Decision
 from roost.rules.policy import Policy
 
 SIZES = {"one": 1, "two": 2, "four": 4, "eight": 8}

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from roost.agent.allocator import Allocator
-from roost.agent.backtracking import Labels
-from roost.agent.search import Search
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
+from roost.placing.allocator import Allocator
+from roost.placing.backtracking import Labels
+from roost.placing.search import Search
 from roost.rules.policy import Policy
 
 RACKS, IN_EACH = 6, 5

@@ -20,22 +20,13 @@ from roost.client import AsyncClient, BatchItem, Client, Constraints, ServicePro
 from roost.client.calls import Call
 from roost.client.events import PATIENCE, Following
 from roost.model.errors import InvalidInput
-from roost.wire import (
-    BatchResults,
-    ChangeView,
-    Done,
-    HealingWish,
-    MachineChange,
-    NewMachine,
-    Placed,
-    Problem,
-    TenantLine,
-    TenantPage,
-    ThresholdTargets,
-    ThresholdWish,
-    VMView,
-    WalkHold,
-)
+from roost.wire.changes import ChangeView
+from roost.wire.healing import HealingWish
+from roost.wire.machines import MachineChange, NewMachine
+from roost.wire.maintenance import WalkHold
+from roost.wire.operations import Problem
+from roost.wire.tenants import BatchResults, Done, Placed, TenantLine, TenantPage, VMView
+from roost.wire.thresholds import ThresholdTargets, ThresholdWish
 
 D2 = VMWish(type="D2", count=2)
 PLACED = Placed(tenant="web", generation=7, vms=[], decision="k", evicted=[], short=[], spread=[])

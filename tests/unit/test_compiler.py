@@ -11,9 +11,9 @@ import pytest
 from numba import types
 
 from roost import VM, Allocator, InvalidInput, Policy, Request, Zone
-from roost.engine import compiler
-from roost.engine.asking import addresses
-from roost.engine.compiler import compile_rules
+from roost.engine.kernel import compiler
+from roost.engine.kernel.asking import addresses
+from roost.engine.kernel.compiler import compile_rules
 from roost.model.errors import InvariantBroken
 
 POLICY = """\
@@ -36,14 +36,14 @@ SCRIPT = """
 import sys
 sys.path.insert(0, ".")
 from roost import Policy, Zone
-from roost.engine.compiler import compile_rules
+from roost.engine.kernel.compiler import compile_rules
 print(compile_rules(Policy.load("policy.yaml").rules, Zone.synthetic(100, seed={seed})).__name__)
 """
 # A little of both modules, which does not take long to compile.
 TOUCH = """
 import numpy as np
 from roost import VM, Policy, Zone
-from roost.engine.compiler import compile_rules
+from roost.engine.kernel.compiler import compile_rules
 from roost.engine.shape import Shapes
 zone, rules, journal = Zone.synthetic(100), Policy.named("fast").rules, np.zeros(5, np.int64)
 kernel = compile_rules(rules, zone)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.agent.allocator import Allocator
-from roost.agent.evicting import Candidate, cheapest
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
+from roost.placing.allocator import Allocator
+from roost.placing.victims import Candidate, cheapest
 from roost.rules.policy import Policy
 
 BANDS = ("gold", "silver", "bronze", "iron")

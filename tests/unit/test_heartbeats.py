@@ -9,8 +9,8 @@ import pytest
 
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.heartbeats import MANY, SILENT, Heard, Heartbeats
 from roost.agent.operation import Operation, SetEntry, SetMachine
+from roost.duties.heartbeats import MANY, SILENT, Heard, Heartbeats
 from roost.model.errors import StoreUnavailable
 from roost.model.rows import MachineState
 from roost.rules.policy import Policy

@@ -8,7 +8,10 @@ import pytest
 
 from roost.json_mistakes import Reader, check_keys, in_words
 from roost.model.errors import InvalidInput
-from roost.wire import FORMS, Batch, MachineChange, NewToken, TenantWish
+from roost.wire.basics import FORMS
+from roost.wire.machines import MachineChange
+from roost.wire.tenants import Batch, TenantWish
+from roost.wire.tokens import NewToken
 
 WRONG = [
     (

@@ -8,7 +8,7 @@ import pytest
 
 from roost.client import Client, Problem, ServiceProblem
 from roost.client.lease import Lease
-from roost.wire import WalkHold, WalkView
+from roost.wire.maintenance import WalkHold, WalkView
 
 
 class Desk:

@@ -17,20 +17,11 @@ from roost.client.maintenance import DomainDone, Walk
 from roost.client.waves import groups_of, most_at_once, portion
 from roost.model.availability import AvailabilitySet
 from roost.model.request import Constraints
-from roost.wire import (
-    EvictionDone,
-    HealedVM,
-    HealingResult,
-    HealingWish,
-    MachineChange,
-    MachineLine,
-    MachineView,
-    Problem,
-    TenantView,
-    UnhealedVM,
-    VMView,
-    YetToUpdate,
-)
+from roost.wire.evictions import EvictionDone
+from roost.wire.healing import HealedVM, HealingResult, HealingWish, UnhealedVM, YetToUpdate
+from roost.wire.machines import MachineChange, MachineLine, MachineView
+from roost.wire.operations import Problem
+from roost.wire.tenants import TenantView, VMView
 from tests.property.effort import examples
 
 

@@ -16,7 +16,7 @@ from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.contract import Store
-from roost.wire import MoveStep
+from roost.wire.basics import MoveStep
 from roost.wiring import open_agent, open_store
 from tests.property.interleaved import HeldCourier
 

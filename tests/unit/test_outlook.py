@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from roost.agent.agent import Ticket
-from roost.agent.foresight import KIND, NAME
 from roost.agent.operation import Operation, PlaceVMs
 from roost.api.outlook import Outlook
+from roost.model.foresight import KIND, NAME
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy

@@ -8,13 +8,13 @@ import pytest
 
 from roost.agent.agent import Agent
 from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetMachine
-from roost.agent.requeue import Requeue
-from roost.agent.worker import operation_of
+from roost.api.json_lines import operation_of
+from roost.duties.requeue import Requeue
 from roost.model.availability import AvailabilitySet
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request
+from roost.model.waiting import WAITING
 from roost.rules.policy import Policy
-from roost.store.contract import WAITING
 from roost.store.memory import MemoryStore
 from roost.wiring import open_agent, open_store
 from tests.unit.test_evicting import PLAIN, zone

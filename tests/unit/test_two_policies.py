@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from roost.agent.allocator import Allocator
 from roost.agent.operation import PlaceVMs, ReleaseVMs
 from roost.engine.ruleset import PolicySplit
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
+from roost.placing.allocator import Allocator
 from roost.rules.policy import Policy
 from roost.wiring import open_agent, open_store
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from roost.agent.allocator import Allocator
 from roost.model.availability import AvailabilitySet
 from roost.model.errors import InvalidInput
 from roost.model.request import ANY, VM, Constraints, Request, check_promises, heeding
+from roost.placing.allocator import Allocator
 from tests.property.zones import MIDDLE, TINY, ClusterPlan, build, policy
 
 # Two datacenters, and so little room in the second that nobody would go there by himself.

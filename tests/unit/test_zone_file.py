@@ -16,8 +16,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.agent.allocator import Allocator
-from roost.engine.compiler import compile_rules
+from roost.engine.kernel.compiler import compile_rules
 from roost.engine.view import View
 from roost.model import listed_machines, machine_list, zone_file
 from roost.model.availability import MostDomains
@@ -26,6 +25,7 @@ from roost.model.inventory import machine_specs, zone_of
 from roost.model.request import VM, Request
 from roost.model.rows import MachineState
 from roost.model.zone import DEFAULT_RESOURCES, Resource, Zone
+from roost.placing.allocator import Allocator
 from roost.rules.policy import Policy
 from roost.wiring import open_store
 

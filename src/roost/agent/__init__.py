@@ -1,4 +1,4 @@
-"""Protean's Algorithm 1: order the VMs of a request, assign each through the engine, all or nothing.
+"""Follows a store and decides for it: a copy of the zone that runs ahead, rounds of requests, commits, lost races.
 
-Called by whoever has requests (the command line, later the service and the simulator); calls `engine` and `rules`.
+Called by the service, by workers, duties and the simulator; calls `placing`, and a store by its contract.
 """

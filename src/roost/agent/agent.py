@@ -23,12 +23,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from roost.agent.allocator import Allocator, RunningVM, Tenant
 from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.courier import Courier, Delivery, Group
-from roost.agent.decision import Decision
-from roost.agent.evicting import MustWait, going_with
-from roost.agent.healing import set_aside, to_heal
 from roost.agent.lines import Lines
 from roost.agent.moving import held_for, moving, refused
 from roost.agent.operation import (
@@ -49,8 +45,7 @@ from roost.agent.operation import (
     Status,
 )
 from roost.agent.replica import Replica, RoundAhead
-from roost.agent.search import IN_ALL, IN_VAIN, Search
-from roost.agent.thresholds import check_entry
+from roost.agent.verbs.healable import set_aside, to_heal
 from roost.engine.explain import Explanation, WhyNot
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
@@ -63,8 +58,13 @@ from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavaila
 from roost.model.request import HOLD, Placement, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import KIND as THRESHOLD
-from roost.model.thresholds import PURPOSES, Purpose
+from roost.model.thresholds import PURPOSES, Purpose, check_entry
 from roost.model.zone import MOST_FEATURES
+from roost.placing.allocator import Allocator
+from roost.placing.books import RunningVM, Tenant
+from roost.placing.decision import Decision
+from roost.placing.search import IN_ALL, IN_VAIN, Search
+from roost.placing.victims import MustWait, going_with
 from roost.store import contract as store
 from roost.store.contract import (
     BEHIND,
@@ -530,7 +530,9 @@ class Agent:
             return store.SetCondition(machine=operation.machine, condition={}, **common)
         if isinstance(operation, SetEntry):
             if operation.kind == THRESHOLD and operation.value is not None:
-                check_entry(self.replica.allocator.zone, operation.name, operation.value)
+                zone = self.replica.allocator.zone
+                machines = int(zone.clusters[zone.cluster(operation.name)]["machines"])
+                check_entry(operation.name, machines, operation.value)
             return store.Register(
                 kind=operation.kind,
                 name=operation.name,

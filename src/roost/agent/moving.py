@@ -13,10 +13,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from roost.agent.allocator import Allocator, RunningVM, Tenant
 from roost.agent.operation import MoveVM
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import HOLD, hold_of
+from roost.placing.allocator import Allocator
+from roost.placing.books import RunningVM, Tenant
 
 
 class Moving(msgspec.Struct, frozen=True, gc=False):

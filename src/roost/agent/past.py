@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from roost.agent.allocator import Allocator, RunningVM
-from roost.agent.decision import Decision
-from roost.agent.gang import Trial, closed_units
-from roost.agent.healing import set_aside, to_heal
 from roost.agent.operation import HealVMs, Operation, PlaceVMs
 from roost.agent.replica import Replica
-from roost.agent.seating import seating
+from roost.agent.verbs.healable import set_aside, to_heal
 from roost.engine.recheck import rows_of
 from roost.engine.ruleset import RulePolicy
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput
 from roost.model.request import Placement, Request, heeding
 from roost.model.thresholds import Purpose
+from roost.placing.allocator import Allocator
+from roost.placing.books import RunningVM
+from roost.placing.decision import Decision
+from roost.placing.gang import Trial, closed_units
+from roost.placing.seating import seating
 from roost.store.contract import Decided, Round, Store, Victim
 from roost.store.history import ledger_at
 

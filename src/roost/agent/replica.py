@@ -14,28 +14,29 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from roost.agent import foresight as foresight_
-from roost.agent.allocator import Allocator, RunningVM, Tenant
-from roost.agent.decision import Decision
 from roost.agent.registry import Registry
 from roost.agent.relief import Relief
-from roost.agent.search import Search
-from roost.agent.thresholds import read_entry
 from roost.agent.waiting import WaitingBook
 from roost.engine.recheck import rows_of
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.engine.tenant import NOWHERE
 from roost.engine.view import View
+from roost.model import foresight as foresight_
 from roost.model.change import Entry, Placed, Registered
 from roost.model.errors import InvariantBroken
 from roost.model.inventory import machine_specs, zone_of
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import KIND as THRESHOLD
-from roost.model.thresholds import NONE, Purpose, of_row
+from roost.model.thresholds import NONE, Purpose, of_row, read_entry
+from roost.model.waiting import WAITING
 from roost.model.zone import CONDITION
-from roost.store.contract import WAITING, FeedRow, Victim
+from roost.placing.allocator import Allocator
+from roost.placing.books import RunningVM, Tenant
+from roost.placing.decision import Decision
+from roost.placing.search import Search
+from roost.store.contract import FeedRow, Victim
 from roost.store.ledger import Ledger, MachineRow
 
 

@@ -8,7 +8,7 @@ from itertools import islice
 
 import msgspec
 
-from roost.store.contract import Waiting
+from roost.model.waiting import Waiting
 
 REMEMBERED = 65_536  # changes, for those who follow
 

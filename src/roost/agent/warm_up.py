@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from roost.agent.allocator import Allocator
 from roost.agent.replica import holdings_of
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import RulePolicy
 from roost.model.inventory import zone_of
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
+from roost.placing.allocator import Allocator
 from roost.store.ledger import Ledger
 
 WHO = "warm-up"

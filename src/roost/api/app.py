@@ -14,7 +14,6 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ControllerRouterHandler
 
-from roost import wire
 from roost.api.express import EXPRESS
 from roost.api.gate import Asking, Gate
 from roost.api.problems import MEDIA_TYPE, Refused, of_error
@@ -34,6 +33,7 @@ from roost.api.routes.common import KNOWN, OUTSIDE, READER, anybody, guard
 from roost.api.service import Service
 from roost.json_mistakes import Reader, in_words
 from roost.model.errors import RoostError
+from roost.wire.forms import FORMS
 
 # What the API is about, in the order of its reference.
 NOUNS: Sequence[tuple[str, Sequence[Any]]] = (
@@ -124,9 +124,7 @@ def document(app: Litestar) -> dict[str, Any]:
 
 def _shapes() -> dict[str, Any]:
     """What goes over the wire, in msgspec's words: the framework's leave out what lists hold and what is refused."""
-    defined = [kind for kind in vars(wire).values() if isinstance(kind, type)]
-    kinds = [kind for kind in defined if issubclass(kind, wire.Wire | wire.Asked) and kind.__struct_fields__]
-    _, found = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    _, found = msgspec.json.schema_components(FORMS.values(), ref_template="#/components/schemas/{name}")
     return found
 
 

@@ -23,7 +23,8 @@ from roost.model.errors import StoreUnavailable
 from roost.model.failures import KIND as FAILURES
 from roost.model.rows import MachineState
 from roost.store.contract import Feed
-from roost.wire import Changes, ChangeView, EvictionReason, Placement
+from roost.wire.changes import Changes, ChangeView, EvictionReason
+from roost.wire.tenants import Placement
 
 if TYPE_CHECKING:
     from roost.api.service import Service

@@ -11,7 +11,7 @@ from roost.api.tokens import Principal
 from roost.model.change import Entry, Placed
 from roost.model.request import HOLD
 from roost.store.contract import Store
-from roost.wire import BandEvictions, CauseEvictions, EvictionSummary, EvictionView
+from roost.wire.evictions import BandEvictions, CauseEvictions, EvictionSummary, EvictionView
 
 
 @dataclass(frozen=True)

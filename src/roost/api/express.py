@@ -14,7 +14,8 @@ from roost.api.gate import Asking, Express, Send
 from roost.api.routes import tenants
 from roost.json_mistakes import check_keys
 from roost.model.errors import InvalidInput
-from roost.wire import LONGEST_KEY, Batch, TenantWish
+from roost.wire.basics import LONGEST_KEY
+from roost.wire.tenants import Batch, TenantWish
 
 T = TypeVar("T")
 IDEMPOTENCY_KEY = b"idempotency-key"

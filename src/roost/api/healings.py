@@ -6,14 +6,15 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from roost.agent.healing import DAY, KEY
 from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, Backwards, Place, seconds_of
 from roost.api.tokens import Principal
+from roost.duties.healing import DAY, KEY
 from roost.model.change import ConditionChange, Entry, Placed
 from roost.model.request import HOLD
 from roost.model.rows import MachineState
 from roost.store.contract import Store
-from roost.wire import BandHealings, HealedVM, HealingSummary, Seconds
+from roost.wire.healing import BandHealings, HealedVM, HealingSummary
+from roost.wire.operations import Seconds
 
 
 def page_of(

@@ -22,7 +22,7 @@ from roost.api.service import Service, new_key
 from roost.api.tokens import KIND, StoredToken
 from roost.model.errors import RoostError
 from roost.settings import POSTGRES
-from roost.wire import NewToken
+from roost.wire.tokens import NewToken
 
 LOOK_SECONDS = 0.5  # between looks for letters
 WAIT_SECONDS = 10.0  # for a service to take one

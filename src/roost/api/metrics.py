@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from roost.admission.standing import Standing, standings
 from roost.agent.agent import Ticket
-from roost.agent.decision import Decision
 from roost.agent.operation import Status
-from roost.agent.thresholds import Standing, standings
 from roost.engine.statistics import RuleFilter
 from roost.model.request import HOLD
 from roost.model.thresholds import PURPOSES
+from roost.placing.decision import Decision
 
 if TYPE_CHECKING:
     from roost.api.service import Service

@@ -12,10 +12,11 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from roost.agent.foresight import KIND, NAME, ArrivalRates, Foresight, decode, encode, foresee, foresee_given
 from roost.agent.operation import SetEntry
 from roost.api.problems import Refused
+from roost.duties.arrivals import ArrivalRates
 from roost.model.errors import RoostError
+from roost.model.foresight import KIND, NAME, Foresight, decode, encode, foresee, foresee_given
 from roost.store.contract import Store
 
 if TYPE_CHECKING:

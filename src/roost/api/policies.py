@@ -11,7 +11,7 @@ from roost.engine.ruleset import PolicySplit
 from roost.model.errors import InvalidInput, UnknownName
 from roost.rules.own import NONE, OwnRules
 from roost.rules.policy import SHIPPED, Policy, shipped_policies
-from roost.wire import Active, ShadowPolicy
+from roost.wire.policies import Active, ShadowPolicy
 
 KIND, PAST, ACTIVE = KINDS = (
     "policy",

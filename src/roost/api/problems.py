@@ -15,7 +15,8 @@ from roost.api.hush import is_for
 from roost.engine.explain import FAILURES, Failure
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
 from roost.model.tokens import without_tokens
-from roost.wire import ExplanationView, Problem, ReasonView, RemedyView
+from roost.wire.decisions import ExplanationView, ReasonView, RemedyView
+from roost.wire.operations import Problem
 
 if TYPE_CHECKING:
     from roost.api.gate import Asking

@@ -15,7 +15,6 @@ from typing import Any
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from roost import wire
 from roost.api.app import NOUNS, document, make_app
 from roost.api.metrics import RESULTS, Metrics
 from roost.api.problems import KINDS
@@ -23,6 +22,8 @@ from roost.api.routes.common import COMMON
 from roost.api.tokens import IMPLIED
 from roost.model import request
 from roost.settings import SECTIONS, Description, describe
+from roost.wire.basics import Wire
+from roost.wire.forms import FORMS
 
 MADE = "<!-- Made by `python -m roost.api.reference {}`; not edited by hand. -->"
 API = """# The HTTP API
@@ -171,11 +172,11 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _form(name: str, schema: Mapping[str, Any]) -> Lines:
-    kind = getattr(wire, name, None) or getattr(request, name)
+    kind = FORMS.get(name) or getattr(request, name)
     comments = _comments(kind)
     yield from (f"### {name}", "", schema["description"], "")
     rows = []
-    asked = not issubclass(kind, wire.Wire)
+    asked = not issubclass(kind, Wire)
     for field, each in schema["properties"].items():
         said, default = _type(each), each.get("default")
         if asked and field not in schema["required"]:

@@ -25,15 +25,8 @@ from typing import Any, TypeVar
 import structlog
 
 from roost.agent.agent import Agent, AgentSettings, Loaded, Ticket, size_of
-from roost.agent.allocator import Allocator
-from roost.agent.contrast import Shadow
-from roost.agent.decision import Decision
-from roost.agent.fading import Fading
-from roost.agent.healing import Healer, Lost
-from roost.agent.heartbeats import NOTE, Heard, Heartbeats
 from roost.agent.operation import HealVMs, Operation, PlaceVMs, SetEntry
 from roost.agent.past import recall
-from roost.agent.requeue import Requeue
 from roost.agent.warm_up import sample_of, warm_up
 from roost.api.changes import ChangeLog
 from roost.api.errands import Errands
@@ -47,6 +40,10 @@ from roost.api.tokens import CLOSED, TokenBook
 from roost.api.tokens import KIND as TOKEN
 from roost.api.walks import KIND as WALKS
 from roost.api.walks import WALK, WalkWatch
+from roost.duties.fading import Fading
+from roost.duties.healing import Healer, Lost
+from roost.duties.heartbeats import NOTE, Heard, Heartbeats
+from roost.duties.requeue import Requeue
 from roost.engine.capacity import Room, room_for
 from roost.engine.explain import Explanation, WhyNot
 from roost.engine.ruleset import PolicySplit
@@ -56,12 +53,15 @@ from roost.model.errors import InvalidInput, RoostError, StoreBroken, StoreUnava
 from roost.model.request import VM, Request
 from roost.model.rows import MachineState
 from roost.model.zone import Zone
+from roost.placing.allocator import Allocator
+from roost.placing.contrast import Shadow
+from roost.placing.decision import Decision
 from roost.rules.own import OwnRules
 from roost.rules.policy import Policy, PolicySource
 from roost.settings import POSTGRES, Settings
 from roost.store.contract import Store
 from roost.store.ledger import Ledger
-from roost.wire import Active
+from roost.wire.policies import Active
 from roost.wiring import ensure_store, open_agent, open_store, settle_memory
 
 T = TypeVar("T")

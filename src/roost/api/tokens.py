@@ -16,7 +16,8 @@ import msgspec
 
 from roost.model.errors import InvalidInput, Taken
 from roost.model.tokens import PREFIX
-from roost.wire import NewToken, Scope, TokenMade, TokenView
+from roost.wire.basics import Scope
+from roost.wire.tokens import NewToken, TokenMade, TokenView
 
 KIND = "token"  # in the registry
 CLOSED = ("access", "anonymous")  # there, from the first time a token is revoked: that there are none opens nothing

@@ -22,7 +22,7 @@ from litestar.types import Scope
 from roost.api.routes.common import asking_of, may
 from roost.api.server import Origin, address_to_bind, listen, run
 from roost.settings import load
-from roost.wire import TenantWish
+from roost.wire.tenants import TenantWish
 
 PATH, HELD = "/bench/echo", "/bench/held"
 _decode = msgspec.json.Decoder(TenantWish).decode

@@ -18,18 +18,18 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from roost.agent.allocator import Allocator
-from roost.agent.foresight import foresee, tables_of
-from roost.agent.gang import place_gang
-from roost.agent.seating import seated
 from roost.bench.numpy_scan import NumpyBestFit
-from roost.engine.compiler import compile_rules
+from roost.engine.kernel.compiler import compile_rules
 from roost.engine.selection import CacheLimits, Engine
 from roost.engine.shape import Shape
 from roost.engine.tenant import TenantDesk
 from roost.engine.view import View
+from roost.model.foresight import foresee, tables_of
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Zone
+from roost.placing.allocator import Allocator
+from roost.placing.gang import place_gang
+from roost.placing.seating import seated
 from roost.rules.policy import SHIPPED, Policy
 
 Progress = Callable[[str, float], None]

@@ -14,17 +14,17 @@ import msgspec
 import numpy as np
 
 from roost.agent.agent import Agent
-from roost.agent.allocator import RunningVM
 from roost.agent.courier import InlineCourier
-from roost.agent.healing import KEY, Healer, lost_vms
 from roost.agent.operation import PlaceVMs, SetEntry, SetMachine
-from roost.agent.seating import seating
+from roost.duties.healing import KEY, Healer, lost_vms
 from roost.engine.tenant import TenantDesk
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import KIND, Purpose, Thresholds
 from roost.model.zone import Zone
+from roost.placing.books import RunningVM
+from roost.placing.seating import seating
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
 from roost.store.contract import Store

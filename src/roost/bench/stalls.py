@@ -25,8 +25,9 @@ from roost.bench.load import Load, Report
 from roost.bench.service import CONNECTIONS, CREATE, WARM_UP_SECONDS, generate, serve_with_echo
 from roost.engine.recheck import Recheck
 from roost.model.request import UNCONSTRAINED, VM
+from roost.model.waiting import WAITING, Waiting
 from roost.rules.policy import Policy
-from roost.store.contract import WAITING, Decline, Proposal, Record, Register, SetCondition, SetQuarantine, Waiting
+from roost.store.contract import Decline, Proposal, Record, Register, SetCondition, SetQuarantine
 from roost.wiring import find_zone, open_store
 
 Progress = Callable[[str, float], None]

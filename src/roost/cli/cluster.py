@@ -13,7 +13,7 @@ from roost.cli.tenant import show_done
 from roost.model.readable import as_counted
 
 if TYPE_CHECKING:
-    from roost.wire import ClusterView
+    from roost.wire.clusters import ClusterView
 
 app = typer.Typer(help="Look at clusters, take them out of use and back, remove them.", no_args_is_help=True)
 

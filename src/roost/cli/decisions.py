@@ -8,7 +8,7 @@ from roost.cli.options import Paging, Service, flat
 from roost.cli.output import Form, Output, print_json, print_table, when
 
 if TYPE_CHECKING:
-    from roost.wire import DecisionView
+    from roost.wire.decisions import DecisionView
 
 
 @flat

@@ -133,7 +133,7 @@ def _program() -> str:
 def _explain(client: Client) -> None:
     from roost.client import ServiceProblem
     from roost.model.request import Constraints
-    from roost.wire import VMWish
+    from roost.wire.tenants import VMWish
 
     out = console()
     wish = [VMWish(type="D4", count=3)]

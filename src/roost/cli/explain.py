@@ -12,8 +12,8 @@ from roost.model.errors import InvalidInput
 from roost.model.request import UNCONSTRAINED
 
 if TYPE_CHECKING:
-    from roost.agent.decision import Decision
     from roost.client import Client
+    from roost.placing.decision import Decision
     from roost.rules.policy import Policy
     from roost.store.contract import Decided
 

@@ -13,7 +13,7 @@ from roost.cli.output import Form, Output, advise, lasted, print_facts, print_js
 from roost.model.readable import as_counted
 
 if TYPE_CHECKING:
-    from roost.wire import HealingResult
+    from roost.wire.healing import HealingResult
 
 app = typer.Typer()
 
@@ -69,7 +69,7 @@ def now(
       roost heal now
       roost machine drain c000-r00-m04 && roost heal now c000-r00-m04
     """
-    from roost.wire import HealingWish
+    from roost.wire.healing import HealingWish
 
     with service.open() as client:
         found = client.heal(HealingWish(machines=tuple(machines or ()), racks=tuple(racks or ())))

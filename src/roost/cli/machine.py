@@ -14,7 +14,9 @@ from roost.cli.tenant import show_done
 from roost.model.readable import as_counted, plain
 
 if TYPE_CHECKING:
-    from roost.wire import MachineState, NewMachine, ResourceView
+    from roost.wire.basics import MachineState
+    from roost.wire.machines import NewMachine
+    from roost.wire.zone import ResourceView
 
 app = typer.Typer(help="Look at machines, take them out of use and back, add and remove them.", no_args_is_help=True)
 
@@ -114,7 +116,7 @@ def _become(
     state: MachineState, names: list[str] | None, rack: str, service: Service, if_match: int | None, output: Form
 ) -> None:
     """Say of machines how they are. One by one, each is done or not done by itself; a rack at once."""
-    from roost.wire import MachineChange
+    from roost.wire.machines import MachineChange
 
     if bool(names) == bool(rack):
         raise typer.BadParameter("name machines, or a rack with --rack", param_hint="NAME...")
@@ -208,7 +210,7 @@ def set_(
       roost machine set c000-r00-m00 --health 80 --failures 2
       roost machine set c000-r00-m00 --state ready --if-match 3
     """
-    from roost.wire import MachineChange
+    from roost.wire.machines import MachineChange
 
     given = {"health": health, "failures": failures, "versions_behind": versions_behind}
     said = {"state": state.value if state else None, **given}
@@ -249,7 +251,7 @@ def add(
 
 
 def _new_machines(text: bytes, where: str) -> list[NewMachine]:
-    from roost.wire import NewMachine, NewMachines
+    from roost.wire.machines import NewMachine, NewMachines
 
     if text.lstrip().startswith(b"["):
         return decode(text, list[NewMachine], where)

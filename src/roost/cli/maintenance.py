@@ -14,7 +14,7 @@ from roost.cli.output import Form, Output, advise, print_facts, print_json, prin
 if TYPE_CHECKING:
     from roost.client import Client
     from roost.client.maintenance import DomainDone
-    from roost.wire import MachineLine
+    from roost.wire.machines import MachineLine
 
 app = typer.Typer(help="Update the machines of a zone, one update domain after another.", no_args_is_help=True)
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from roost.client import AsyncClient, ServiceProblem
 from roost.model.request import UNCONSTRAINED, Request
-from roost.wire import BatchItem, VMWish, ZoneView
+from roost.wire.tenants import BatchItem, VMWish
+from roost.wire.zone import ZoneView
 
 if TYPE_CHECKING:
     from rich.console import Console

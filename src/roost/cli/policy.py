@@ -116,7 +116,7 @@ def check(
       roost policy check my-policy.yaml --zone zone.yaml
       roost policy check my-policy.yaml --rules few_failures.py
     """
-    from roost.agent.allocator import Allocator
+    from roost.placing.allocator import Allocator
     from roost.wiring import find_policy, find_zone
 
     chosen = find_policy(policy, own_rules(rules))
@@ -289,7 +289,7 @@ def shadow(
       roost policy shadow --off
     """
     from roost.model.errors import InvalidInput
-    from roost.wire import ShadowPolicy
+    from roost.wire.policies import ShadowPolicy
 
     if bool(name) == off:
         raise InvalidInput("NAME", "and --off exclude each other" if off else "is missing", "give a policy, or --off")

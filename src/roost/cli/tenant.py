@@ -17,7 +17,7 @@ from roost.model.request import UNCONSTRAINED
 
 if TYPE_CHECKING:
     from roost.model.availability import AvailabilitySet
-    from roost.wire import BatchItem, BatchResult, Done, Placed, VMWish
+    from roost.wire.tenants import BatchItem, BatchResult, Done, Placed, VMWish
 
 app = typer.Typer(help="Create tenants, scale them, look at them, delete them.", no_args_is_help=True)
 
@@ -49,7 +49,7 @@ def create(
     """
     wishes, wanted = vms.wishes(), constraints.chosen()
     if file:
-        from roost.wire import TenantWish
+        from roost.wire.tenants import TenantWish
 
         if wishes or wanted != UNCONSTRAINED:
             raise typer.BadParameter("says it all; leave out --vm and constraints", param_hint="--file")
@@ -245,7 +245,7 @@ def _requests(text: bytes, where: str) -> Iterator[BatchItem]:
     """The requests of a batch, however they are written down."""
     import msgspec
 
-    from roost.wire import Batch, BatchItem
+    from roost.wire.tenants import Batch, BatchItem
 
     if text.lstrip().startswith(b"["):
         yield from decode(text, list[BatchItem], where)

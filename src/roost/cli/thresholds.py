@@ -17,7 +17,7 @@ from roost.model.readable import as_counted
 
 if TYPE_CHECKING:
     from roost.client import Client
-    from roost.wire import ThresholdPlan, ThresholdView, ThresholdWish
+    from roost.wire.thresholds import ThresholdPlan, ThresholdView, ThresholdWish
 
 HELP = """How many empty machines each cluster keeps, and from whom.
 
@@ -99,7 +99,7 @@ def _present(client: Client, cluster: str) -> ThresholdView:
 
 def _wish(given: Mapping[str, int | None], present: ThresholdView) -> ThresholdWish:
     """What is given, and for the rest what is there; raises if the two contradict."""
-    from roost.wire import ThresholdWish
+    from roost.wire.thresholds import ThresholdWish
 
     numbers = {name: getattr(present, name) if value is None else value for name, value in given.items()}
     for earlier, later in pairwise(given):
@@ -186,7 +186,7 @@ def compute(
       roost thresholds compute --failures-per-day 0.001 --repair-hours 24
       roost thresholds compute --target-scale-out 0.05 --window-hours 72 --apply
     """
-    from roost.wire import ThresholdTargets, ThresholdWish
+    from roost.wire.thresholds import ThresholdTargets, ThresholdWish
 
     targets = ThresholdTargets(
         healing=target_healing,

@@ -17,7 +17,7 @@ from roost.model.tokens import check_name
 
 if TYPE_CHECKING:
     from roost.store.contract import Store
-    from roost.wire import NewToken, TokenMade, TokenView
+    from roost.wire.tokens import NewToken, TokenMade, TokenView
 
 app = typer.Typer(help="Make tokens, list them, revoke them.", no_args_is_help=True)
 
@@ -57,7 +57,7 @@ def create(
       roost token create admin --scope admin --store roost.db
       roost token create grafana --scope read
     """
-    from roost.wire import NewToken
+    from roost.wire.tokens import NewToken
 
     scopes = [each.value for each in scope]
     wanted = decode({"name": name, "scopes": scopes, "namespace": namespace, "days": days}, NewToken, "token")

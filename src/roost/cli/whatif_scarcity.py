@@ -15,7 +15,7 @@ from roost.model.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from roost.agent.allocator import Allocator
+    from roost.placing.allocator import Allocator
     from roost.rules.policy import Policy
     from roost.store.ledger import Ledger
 

@@ -13,7 +13,7 @@ from roost.model.request import UNCONSTRAINED
 
 if TYPE_CHECKING:
     from roost.engine.explain import WhyNot
-    from roost.wire import WhyNotView
+    from roost.wire.decisions import WhyNotView
 
 
 @flat

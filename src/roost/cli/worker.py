@@ -58,7 +58,7 @@ def worker(
       roost worker zone.db < requests.jsonl
     """
     from roost.agent.agent import AgentSettings
-    from roost.agent.worker import serve
+    from roost.api.json_lines import serve
     from roost.wiring import find_policy, open_agent, open_store, settle_memory
 
     chosen = find_policy(policy, own_rules(rules))

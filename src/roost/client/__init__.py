@@ -18,16 +18,11 @@ if TYPE_CHECKING:
     from roost.client.errors import ServiceProblem, ServiceUnreachable
     from roost.model.availability import AvailabilitySet
     from roost.model.request import Constraints
-    from roost.wire import (
-        BatchItem,
-        HealingWish,
-        MachineChange,
-        NewMachine,
-        Problem,
-        ThresholdTargets,
-        ThresholdWish,
-        VMWish,
-    )
+    from roost.wire.healing import HealingWish
+    from roost.wire.machines import MachineChange, NewMachine
+    from roost.wire.operations import Problem
+    from roost.wire.tenants import BatchItem, VMWish
+    from roost.wire.thresholds import ThresholdTargets, ThresholdWish
 
 __all__ = [
     "AsyncClient",
@@ -50,19 +45,19 @@ __all__ = [
 _HOMES = {
     "AsyncClient": "roost.client.async_client",
     "AvailabilitySet": "roost.model.availability",
-    "BatchItem": "roost.wire",
+    "BatchItem": "roost.wire.tenants",
     "Call": "roost.client.calls",
     "Client": "roost.client.client",
     "Constraints": "roost.model.request",
-    "HealingWish": "roost.wire",
-    "MachineChange": "roost.wire",
-    "NewMachine": "roost.wire",
-    "Problem": "roost.wire",
+    "HealingWish": "roost.wire.healing",
+    "MachineChange": "roost.wire.machines",
+    "NewMachine": "roost.wire.machines",
+    "Problem": "roost.wire.operations",
     "ServiceProblem": "roost.client.errors",
     "ServiceUnreachable": "roost.client.errors",
-    "ThresholdTargets": "roost.wire",
-    "ThresholdWish": "roost.wire",
-    "VMWish": "roost.wire",
+    "ThresholdTargets": "roost.wire.thresholds",
+    "ThresholdWish": "roost.wire.thresholds",
+    "VMWish": "roost.wire.tenants",
 }
 
 

@@ -14,79 +14,56 @@ from urllib.parse import quote
 from roost.model.errors import InvalidInput
 from roost.model.request import UNCONSTRAINED, Constraints
 from roost.model.tokens import check_name
-from roost.wire import (
-    LONGEST_KEY,
-    Activation,
-    Active,
-    Asked,
-    Batch,
-    BatchItem,
-    BatchResults,
-    CapacityView,
-    Changes,
-    ClusterChange,
-    Clusters,
-    ClusterView,
-    DecisionPage,
-    DecisionView,
-    Differences,
-    Done,
-    EvictionDone,
-    EvictionPage,
-    EvictionSummary,
-    EvictionWish,
-    ExplanationView,
-    ForesightView,
-    ForesightWish,
-    HealedPage,
-    HealingPage,
-    HealingResult,
-    HealingSummary,
-    HealingWish,
-    Health,
+from roost.wire.basics import LONGEST_KEY, Asked, MachineState, MoveStep, Scope
+from roost.wire.changes import Changes
+from roost.wire.clusters import ClusterChange, Clusters, ClusterView
+from roost.wire.decisions import DecisionPage, DecisionView, ExplanationView, Question, WhyNotQuestion, WhyNotView
+from roost.wire.evictions import EvictionDone, EvictionPage, EvictionSummary, EvictionWish, WaitingPage
+from roost.wire.foresight import ForesightView, ForesightWish
+from roost.wire.healing import HealedPage, HealingPage, HealingResult, HealingSummary, HealingWish
+from roost.wire.machines import (
     Heard,
     Heartbeat,
     MachineChange,
     MachinePage,
-    MachineState,
     MachineView,
-    MoveStep,
     NewMachine,
     NewMachines,
-    NewToken,
-    Placed,
+    RackChange,
+    RackDone,
+)
+from roost.wire.maintenance import WalkHold, WalkView
+from roost.wire.operations import Health
+from roost.wire.policies import (
+    Activation,
+    Active,
+    Differences,
     Policies,
     PolicyResults,
     PolicyText,
     PolicyView,
-    Question,
-    RackChange,
-    RackDone,
-    ScaleIn,
-    ScaleOut,
-    Scope,
     ShadowPolicy,
     ShadowWish,
+)
+from roost.wire.tenants import (
+    Batch,
+    BatchItem,
+    BatchResults,
+    Done,
+    Placed,
+    ScaleIn,
+    ScaleOut,
     TenantPage,
     TenantView,
     TenantWish,
-    ThresholdList,
-    ThresholdPlan,
-    ThresholdTargets,
-    ThresholdWish,
-    TokenMade,
-    Tokens,
     VMDetail,
     VMMove,
     VMPage,
     VMWish,
-    WaitingPage,
-    WalkHold,
-    WalkView,
-    WhyNotQuestion,
-    WhyNotView,
-    ZoneView,
 )
+from roost.wire.thresholds import ThresholdList, ThresholdPlan, ThresholdTargets, ThresholdWish
+from roost.wire.tokens import NewToken, TokenMade, Tokens
+from roost.wire.zone import CapacityView, ZoneView
 
 T_co = TypeVar("T_co", covariant=True)
 PAGE = 100

@@ -13,7 +13,7 @@ from roost.client.calls import Call, Page, next_page
 from roost.client.connection import Attempts, Connection, described, failure, prepared, spelled, understood
 from roost.client.errors import ServiceProblem
 from roost.client.events import SILENCE, Following
-from roost.wire import ChangeView
+from roost.wire.changes import ChangeView
 
 P = ParamSpec("P")
 T = TypeVar("T")

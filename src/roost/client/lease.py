@@ -19,7 +19,7 @@ from uuid import uuid4
 from roost.client.client import Client
 from roost.client.errors import ServiceProblem
 from roost.model.errors import RoostError
-from roost.wire import WalkHold
+from roost.wire.maintenance import WalkHold
 
 SECONDS = 60.0  # without a word, after which another walk may take over
 BEATS = 4  # in that time

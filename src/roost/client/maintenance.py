@@ -28,7 +28,9 @@ from roost.client.lease import Lease
 from roost.client.waves import Group, Key, group_of, groups_of, portion
 from roost.model.errors import RoostError
 from roost.model.request import HOLD
-from roost.wire import HealingResult, HealingWish, MachineChange, MachineLine, VMView, YetToUpdate
+from roost.wire.healing import HealingResult, HealingWish, YetToUpdate
+from roost.wire.machines import MachineChange, MachineLine
+from roost.wire.tenants import VMView
 
 CHUNK = 1_000  # VMs that are asked to go in one request
 TRIES = 10  # to change a machine that others change at the same time

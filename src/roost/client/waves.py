@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from roost.model.request import HOLD
-from roost.wire import TenantView, VMView
+from roost.wire.tenants import TenantView, VMView
 
 Key = tuple[str, str]  # tenant and set
 

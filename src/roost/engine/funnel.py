@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from roost.engine.codes import INVALID
+from roost.engine.kernel.codes import INVALID
 from roost.engine.rule import Rule
 from roost.engine.ruleset import BoundRule, RuleSet
 from roost.engine.selection import LARGEST_TOP, Engine, Judgement

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from roost.engine.compiler import compile_rules
+from roost.engine.kernel.compiler import compile_rules
 from roost.engine.ruleset import RuleSet
 from roost.engine.shape import Shapes
 from roost.model.errors import InvalidInput

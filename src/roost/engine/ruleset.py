@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from roost.engine.codes import INVALID
+from roost.engine.kernel.codes import INVALID
 from roost.engine.rule import TRAIT_FIELDS, OptionalResource, PerResource, ResourceName, Rule
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.rows import MachineState

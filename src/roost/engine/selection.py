@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roost.engine.asking import ASKED, CHOOSING, addresses
-from roost.engine.codes import BITS, CLUSTER_FAULT, INVALID, LISTED, SEEN
-from roost.engine.memory import zeros
+from roost.engine.huge_pages import zeros
+from roost.engine.kernel.asking import ASKED, CHOOSING, addresses
+from roost.engine.kernel.codes import BITS, CLUSTER_FAULT, INVALID, LISTED, SEEN
 from roost.engine.pools import Pool, PoolStats
 from roost.engine.ruleset import RuleSet
 from roost.engine.shape import Shape

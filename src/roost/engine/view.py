@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roost.engine.memory import copy_of, zeros
+from roost.engine.huge_pages import copy_of, zeros
 from roost.engine.shape import Shape
 from roost.model.errors import InvariantBroken
 from roost.model.rows import MachineState

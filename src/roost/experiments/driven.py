@@ -13,10 +13,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from roost.agent.allocator import Allocator
-from roost.agent.decision import Decision
 from roost.model.request import Request
 from roost.model.zone import Zone
+from roost.placing.allocator import Allocator
+from roost.placing.decision import Decision
 from roost.rules.policy import Policy
 from roost.sim.virtual import Clock
 from roost.traces.generate import WorkloadShape, generate, rate_for

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from roost.agent.allocator import Allocator
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape
 from roost.experiments.driven import Drive, prepare, undisturbed
 from roost.experiments.study import Cell, Desk, Findings, Row, Study, Table, Value, distinct, mean, numbers, pick
 from roost.model.zone import Zone
+from roost.placing.allocator import Allocator
 from roost.plotting import PALETTE, QUIET, new_figure
 from roost.rules.policy import Policy
 

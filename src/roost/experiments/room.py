@@ -11,7 +11,6 @@ import numpy as np
 
 from roost.admission.history import ClusterHistory, History
 from roost.admission.thresholds import DAY, HOUR, Targets, compute
-from roost.agent.allocator import Allocator, RunningVM
 from roost.experiments.study import (
     Cell,
     Desk,
@@ -31,6 +30,8 @@ from roost.model.rows import MachineState
 from roost.model.synthetic import standard_generations, standard_vm_types
 from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import DEFAULT_BANDS, DEFAULT_RESOURCES, MachineGroup, Zone
+from roost.placing.allocator import Allocator
+from roost.placing.books import RunningVM
 from roost.plotting import DASHES, PALETTE, QUIET, new_figure
 from roost.rules.policy import Policy
 

@@ -112,3 +112,6 @@ def cluster_type(bands: int, resources: int, vm_types: int) -> np.dtype[np.void]
             ("ahead", np.float32, (vm_types, PACKINGS)),
         ]
     )
+
+
+OCCUPIED = "held by lower-priority VMs"  # why something has no room that makes nobody give way

@@ -76,3 +76,19 @@ NONE = Thresholds()
 def of_row(row: Sequence[int]) -> Thresholds:
     """The thresholds in a cluster's row."""
     return Thresholds(new=int(row[0]), scale_out=int(row[1]), healing=int(row[2]))
+
+
+_read = msgspec.json.Decoder(Thresholds).decode
+
+
+def read_entry(value: str) -> Thresholds:
+    """An entry of the registry."""
+    return _read(value)
+
+
+def check_entry(cluster: str, machines: int, value: str) -> None:
+    """Refuse an entry that makes no sense for a cluster of so many machines."""
+    try:
+        read_entry(value).check_size(cluster, machines)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput("thresholds", str(error), "give new, scale_out and healing as whole numbers") from None

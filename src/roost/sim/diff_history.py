@@ -14,16 +14,17 @@ from statistics import fmean
 
 import msgspec
 
-from roost.agent.allocator import Allocator, Arm, RunningVM, Usage
-from roost.agent.contrast import Contrast
-from roost.agent.decision import Decision
-from roost.agent.gang import Trial, closed_units
 from roost.agent.replica import Replica
-from roost.agent.seating import seating
 from roost.model.change import Entry
 from roost.model.errors import InvalidInput
 from roost.model.request import HOLD, Placement, Request
 from roost.model.thresholds import Purpose
+from roost.placing.allocator import Allocator, Arm, Usage
+from roost.placing.books import RunningVM
+from roost.placing.contrast import Contrast
+from roost.placing.decision import Decision
+from roost.placing.gang import Trial, closed_units
+from roost.placing.seating import seating
 from roost.rules.policy import Policy
 from roost.sim.diff import Diff
 from roost.sim.differences import DifferenceLog, Differences

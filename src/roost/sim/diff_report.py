@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from roost.agent.contrast import KINDS
+from roost.placing.contrast import KINDS
 from roost.sim.diff import Diff
 from roost.sim.differences import Group
 from roost.sim.statistics import CONFIDENCE

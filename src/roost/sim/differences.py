@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from roost.agent.allocator import Allocator
-from roost.agent.contrast import Contrast, Difference
-from roost.agent.decision import Decision
 from roost.engine.ruleset import RulePolicy
 from roost.model.errors import InvalidInput
+from roost.placing.allocator import Allocator
+from roost.placing.contrast import Contrast, Difference
+from roost.placing.decision import Decision
 
 if TYPE_CHECKING:
     import polars as pl

@@ -24,15 +24,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from roost.agent import foresight
 from roost.agent.agent import Agent, AgentMemory, Watcher
 from roost.agent.courier import Group
-from roost.agent.fading import faded
-from roost.agent.foresight import ArrivalRates, foresee
 from roost.agent.operation import Answer, CountFailures, Operation, PlaceVMs, ReleaseVMs, SetEntry, SetMachine
+from roost.duties.arrivals import ArrivalRates
+from roost.duties.fading import faded
 from roost.engine.funnel import chosen_clusters, machine_stages
+from roost.model import foresight
 from roost.model.change import Entry
 from roost.model.errors import InvalidInput, InvariantBroken, Outdated, UnknownName
+from roost.model.foresight import foresee
 from roost.model.random_state import restore, state_of
 from roost.model.request import HOLD, VM, Request
 from roost.model.rows import MachineState

@@ -28,8 +28,6 @@ from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
 LARGEST_GROUP = 1_024  # proposals that can share a transaction
 MOST_RESOURCES = 8  # columns that the tables have for amounts
 NOTHING: Mapping[str, int] = MappingProxyType({})
-OCCUPIED = "held by lower-priority VMs"  # why something has no room that makes nobody give way
-WAITING = "waiting"  # the kind of registry entry, by VM, of those that had to give way and want to be placed again
 
 
 # --------------------------------------------------------------------------------------------------------- proposals
@@ -192,16 +190,6 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 Proposal = (
     Place | Release | Move | SetCondition | SetQuarantine | AddMachines | RemoveMachines | Register | Decline | Ask
 )
-
-
-class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A VM that waits for room, as the registry keeps it."""
-
-    tenant: str
-    spec: VM
-    constraints: Constraints  # the tenant's
-    since: float  # when it had to give way
-    cause: str  # the key of what was placed instead
 
 
 # ---------------------------------------------------------------------------------------------------------- decisions

@@ -17,12 +17,11 @@ from roost.model.failures import KIND as FAILURES
 from roost.model.failures import NONE, read_entry
 from roost.model.inventory import check_spec
 from roost.model.request import HOLD, Constraints, hold_of
-from roost.model.rows import MachineState
+from roost.model.rows import OCCUPIED, MachineState
+from roost.model.waiting import WAITING, Waiting
 from roost.model.zone import CONDITION
 from roost.store.contract import (
     LARGEST_GROUP,
-    OCCUPIED,
-    WAITING,
     AddMachines,
     Ask,
     Bench,
@@ -44,7 +43,6 @@ from roost.store.contract import (
     SetCondition,
     SetQuarantine,
     StandingRecheck,
-    Waiting,
 )
 from roost.store.ledger import STARTING, Accounts, ClusterRow, MachineRow, TenantRow, VMRow
 

@@ -15,7 +15,7 @@ from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import VM
 from roost.model.rows import MachineState
 from roost.model.thresholds import KIND as THRESHOLD
-from roost.store.contract import WAITING
+from roost.model.waiting import WAITING
 from roost.store.ledger import ClusterRow, Ledger, TenantRow, VMRow
 
 # The kinds of entries that are taken along: what decisions rest on.

@@ -15,7 +15,7 @@ from roost.model.stranded import Stranding
 from roost.model.zone import Zone
 
 if TYPE_CHECKING:  # whoever only reads figures need not wait for the engine
-    from roost.agent.allocator import Allocator
+    from roost.placing.allocator import Allocator
 
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True):

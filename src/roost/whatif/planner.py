@@ -14,17 +14,18 @@ from fnmatch import fnmatchcase
 import msgspec
 import numpy as np
 
-from roost.agent.allocator import Allocator, RunningVM
-from roost.agent.gang import place_gang
-from roost.agent.order import placing_order
 from roost.agent.replica import Replica
-from roost.agent.seating import seating
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.shape import Shape
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import HOLD, UNCONSTRAINED, hold_of
 from roost.model.rows import MachineState
 from roost.model.thresholds import Purpose
+from roost.placing.allocator import Allocator
+from roost.placing.books import RunningVM
+from roost.placing.gang import place_gang
+from roost.placing.order import placing_order
+from roost.placing.seating import seating
 from roost.store.ledger import Ledger
 from roost.whatif.measures import measure, type_mix
 from roost.whatif.plan import Move, Plan, Terms, plan_id

@@ -9,13 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from roost.admission.standing import standings
 from roost.agent.agent import Ticket
-from roost.agent.allocator import Allocator, RunningVM
-from roost.agent.healing import Healer, apart, together, vms_on
 from roost.agent.operation import Answer, HealVMs, Operation, ReleaseVMs, SetMachine
-from roost.agent.requeue import Requeue
-from roost.agent.thresholds import standings
-from roost.agent.turns import LONGEST_PAUSE
+from roost.duties.healing import Healer, apart, together, vms_on
+from roost.duties.requeue import Requeue
+from roost.duties.turns import LONGEST_PAUSE
 from roost.engine.capacity import room_for
 from roost.engine.ruleset import PolicySplit
 from roost.engine.steps import finish
@@ -23,6 +22,8 @@ from roost.model.errors import InvalidInput
 from roost.model.request import HOLD, UNCONSTRAINED, VM
 from roost.model.rows import MachineState
 from roost.model.thresholds import PURPOSES, WORDS, Purpose
+from roost.placing.allocator import Allocator
+from roost.placing.books import RunningVM
 from roost.rules.policy import Policy
 from roost.store.ledger import Ledger, VMRow
 from roost.store.memory import MemoryStore

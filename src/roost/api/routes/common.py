@@ -24,24 +24,10 @@ from roost.json_mistakes import Reader, check_keys
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import VM
 from roost.store.contract import Decided
-from roost.wire import (
-    KEY,
-    LONGEST_KEY,
-    MATCH,
-    CandidateView,
-    Done,
-    EvictedVM,
-    ExplanationView,
-    Placed,
-    Placement,
-    Problem,
-    ReasonView,
-    RemedyView,
-    Scope,
-    ScoreView,
-    StageView,
-    VMWish,
-)
+from roost.wire.basics import KEY, LONGEST_KEY, MATCH, Scope
+from roost.wire.decisions import CandidateView, ExplanationView, ReasonView, RemedyView, ScoreView, StageView
+from roost.wire.operations import Problem
+from roost.wire.tenants import Done, EvictedVM, Placed, Placement, VMWish
 
 T = TypeVar("T")
 ETAG = re.compile(r'^(?:W/)?"?(\d{1,19})"?$')

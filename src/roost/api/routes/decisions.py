@@ -13,7 +13,6 @@ from litestar.params import JSONBody, Parameter, QueryParameter
 from litestar.types import Scope
 
 from roost.agent.agent import evicted_of
-from roost.agent.decision import Decision
 from roost.api.gate import Asking
 from roost.api.problems import Refused
 from roost.api.routes.common import (
@@ -29,18 +28,11 @@ from roost.api.routes.common import (
 )
 from roost.engine.explain import WhyNot
 from roost.model.request import Request
+from roost.placing.decision import Decision
 from roost.store.contract import Decided, Store
-from roost.wire import (
-    CapacityView,
-    DecisionPage,
-    DecisionView,
-    ExplanationView,
-    Placement,
-    Question,
-    TypeCapacity,
-    WhyNotQuestion,
-    WhyNotView,
-)
+from roost.wire.decisions import DecisionPage, DecisionView, ExplanationView, Question, WhyNotQuestion, WhyNotView
+from roost.wire.tenants import Placement
+from roost.wire.zone import CapacityView, TypeCapacity
 
 KeyPath = Annotated[str, Parameter(max_length=300, description="The key of a decision.")]
 MachineName = Annotated[str, Parameter(max_length=200, description="The machine that did not get it.")]

@@ -27,8 +27,8 @@ from roost.api.routes.common import (
     was_decided,
 )
 from roost.api.service import new_key
-from roost.store.contract import WAITING, Waiting
-from roost.wire import EvictionDone, EvictionPage, EvictionSummary, EvictionWish, WaitingPage, WaitingVM
+from roost.model.waiting import WAITING, Waiting
+from roost.wire.evictions import EvictionDone, EvictionPage, EvictionSummary, EvictionWish, WaitingPage, WaitingVM
 
 Tenant = Annotated[str, Parameter(max_length=200, description="Only this one's.")]
 Since = Annotated[float, Parameter(ge=0.0, le=1e12, description="Only those since then, in seconds since 1970.")]

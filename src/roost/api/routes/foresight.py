@@ -10,11 +10,12 @@ from litestar.params import JSONBody
 from litestar.response import Response
 from litestar.types import Scope
 
-from roost.agent.foresight import KIND, NAME, encode, foresee_given
 from roost.api.outlook import known_to
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, DryRun, Key, asking_of, enter, may, was_decided
-from roost.wire import Done, ExpectedType, ForesightView, ForesightWish
+from roost.model.foresight import KIND, NAME, encode, foresee_given
+from roost.wire.foresight import ExpectedType, ForesightView, ForesightWish
+from roost.wire.tenants import Done
 
 
 @get("/v1/foresight", **may("read"))

@@ -13,8 +13,6 @@ from litestar.params import JSONBody, Parameter
 from litestar.types import Scope
 
 from roost.agent.agent import Ticket
-from roost.agent.allocator import RunningVM
-from roost.agent.healing import Lost, apart, lost_vms, new_key, together, vms_on
 from roost.agent.operation import HealVMs, Later
 from roost.api.backwards import place_of
 from roost.api.gate import Asking
@@ -23,19 +21,12 @@ from roost.api.hush import is_for
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, Cursor, Limit, asking_of, may, own, page_size
 from roost.api.service import Service
+from roost.duties.healing import Lost, apart, lost_vms, new_key, together, vms_on
 from roost.model.errors import UnknownName
 from roost.model.rows import MachineState
-from roost.wire import (
-    HealedPage,
-    HealedVM,
-    HealingPage,
-    HealingResult,
-    HealingSummary,
-    HealingWish,
-    Heard,
-    Heartbeat,
-    UnhealedVM,
-)
+from roost.placing.books import RunningVM
+from roost.wire.healing import HealedPage, HealedVM, HealingPage, HealingResult, HealingSummary, HealingWish, UnhealedVM
+from roost.wire.machines import Heard, Heartbeat
 
 Try = tuple[list[RunningVM], Ticket]  # VMs that go together, and what came of it
 AT_ONCE = 500  # groups that are asked for together

@@ -12,7 +12,6 @@ from litestar.params import JSONBody, Parameter, QueryParameter
 from litestar.response import Response
 from litestar.types import Scope
 
-from roost.agent.allocator import Allocator
 from roost.agent.operation import AddMachines, Operation, RemoveMachines, SetCluster, SetMachine
 from roost.api.gate import Asking
 from roost.api.problems import Refused
@@ -37,12 +36,11 @@ from roost.model.errors import UnknownName
 from roost.model.inventory import MachineSpec
 from roost.model.readable import as_counted
 from roost.model.rows import MachineState
+from roost.placing.allocator import Allocator
 from roost.store.ledger import MachineRow
-from roost.wire import (
-    ClusterChange,
-    Clusters,
-    ClusterView,
-    Done,
+from roost.wire.basics import MachineState as StateName
+from roost.wire.clusters import ClusterChange, Clusters, ClusterView
+from roost.wire.machines import (
     MachineChange,
     MachineLine,
     MachinePage,
@@ -51,11 +49,9 @@ from roost.wire import (
     NewMachines,
     RackChange,
     RackDone,
-    ResourceView,
-    VMTypeView,
-    ZoneView,
 )
-from roost.wire import MachineState as StateName
+from roost.wire.tenants import Done
+from roost.wire.zone import ResourceView, VMTypeView, ZoneView
 
 STATES = {int(state): state.name.lower() for state in MachineState}
 Name = Annotated[str, Parameter(max_length=200, description="As lists show it.")]

@@ -26,7 +26,10 @@ from roost.api.service import new_key
 from roost.api.tokens import CLOSED, KIND, LAST_ADMIN
 from roost.model.tokens import check_name
 from roost.store.snapshot import encode_snapshot
-from roost.wire import EVENT, Changes, Health, NewToken, TokenMade, Tokens
+from roost.wire.basics import EVENT
+from roost.wire.changes import Changes
+from roost.wire.operations import Health
+from roost.wire.tokens import NewToken, TokenMade, Tokens
 
 Since = Annotated[int, Parameter(ge=0, le=2**62, description="Changes after this revision.")]
 EVENT_STREAM = "text/event-stream"

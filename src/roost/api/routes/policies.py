@@ -19,7 +19,7 @@ from roost.model.errors import InvalidInput, UnknownName
 from roost.model.names import check_new_name
 from roost.rules.policy import Policy, digest_of, shipped_policies
 from roost.store.contract import Decided
-from roost.wire import (
+from roost.wire.policies import (
     Activation,
     Active,
     DifferenceCount,

@@ -44,9 +44,10 @@ from roost.api.service import new_key
 from roost.model.errors import RoostError
 from roost.model.readable import as_counted
 from roost.model.request import UNCONSTRAINED, Constraints, Request, check_promises
-from roost.store.contract import WAITING, Store, Waiting
+from roost.model.waiting import WAITING, Waiting
+from roost.store.contract import Store
 from roost.store.ledger import TenantRow, VMRow
-from roost.wire import (
+from roost.wire.tenants import (
     Batch,
     BatchItem,
     BatchResult,

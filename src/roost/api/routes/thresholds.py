@@ -12,13 +12,14 @@ from litestar.response import Response
 from litestar.types import Scope
 
 from roost.admission.history import read_history
+from roost.admission.standing import Standing, standings
 from roost.admission.thresholds import Computed, Targets, compute
-from roost.agent.thresholds import Standing, standings
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, DryRun, Key, asking_of, enter, may, was_decided
 from roost.model.thresholds import KIND, Thresholds
-from roost.wire import ComputedThresholds, Done, ThresholdList, ThresholdPlan, ThresholdTargets, ThresholdView
-from roost.wire import ThresholdWish as Wish
+from roost.wire.tenants import Done
+from roost.wire.thresholds import ComputedThresholds, ThresholdList, ThresholdPlan, ThresholdTargets, ThresholdView
+from roost.wire.thresholds import ThresholdWish as Wish
 
 Cluster = Annotated[str, Parameter(max_length=200, description="The cluster.")]
 

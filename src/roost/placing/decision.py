@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from roost.agent.gang import Trial
 from roost.engine.explain import Explanation, WhyNot
 from roost.engine.selection import Engine
 from roost.engine.steps import Steps, finish
 from roost.model.availability import Short, Spread
 from roost.model.request import Constraints, Placement, Request
 from roost.model.thresholds import Purpose
+from roost.placing.gang import Trial
 
 if TYPE_CHECKING:
-    from roost.agent.allocator import Allocator, RunningVM
+    from roost.placing.allocator import Allocator
+    from roost.placing.books import RunningVM
 
 
 class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):

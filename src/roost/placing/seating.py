@@ -10,7 +10,7 @@ import msgspec
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Terms
 
 if TYPE_CHECKING:
-    from roost.agent.allocator import RunningVM
+    from roost.placing.books import RunningVM
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):

@@ -10,19 +10,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from roost.agent.decision import Decision
-from roost.agent.evicting import MustWait, Prices, choose_victims, never
-from roost.agent.gang import Trial, place_gang
-from roost.agent.order import placing_order
-from roost.agent.rehearsal import Rehearsal, try_out
-from roost.agent.remedy import seeking_remedies
-from roost.agent.search import Search
-from roost.agent.seating import Seating, seating
-from roost.engine.admission import refusal
-from roost.engine.compiler import compile_rules
 from roost.engine.explain import Explanation, Subject, WhyNot, explaining, why_not
+from roost.engine.kernel.compiler import compile_rules
 from roost.engine.pools import PoolStats
 from roost.engine.recheck import MOST_NUMBERS, TenantNumbers
+from roost.engine.refusal import refusal
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits, Engine
 from roost.engine.shape import Shape, Shapes
@@ -32,32 +24,20 @@ from roost.engine.tenant import NOWHERE
 from roost.engine.view import View
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request, Terms, heeding, hold_of
-from roost.model.rows import MachineState
+from roost.model.rows import OCCUPIED, MachineState
 from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
-from roost.store.contract import OCCUPIED
+from roost.placing.books import RunningVM, Tenant
+from roost.placing.decision import Decision
+from roost.placing.gang import Trial, place_gang
+from roost.placing.order import placing_order
+from roost.placing.rehearsal import Rehearsal, try_out
+from roost.placing.remedy import seeking_remedies
+from roost.placing.search import Search
+from roost.placing.seating import Seating, seating
+from roost.placing.victims import MustWait, Prices, choose_victims, never
 
 UNNAMED = {""}  # the names of VMs that are to be given one
-
-
-class RunningVM(msgspec.Struct, frozen=True, gc=False):
-    """A VM on a machine."""
-
-    name: str
-    vm: VM
-    tenant: str
-    machine: int
-    shape: Shape
-    since: float = 0.0  # when it was first placed, in seconds since 1970; 0: nobody knows
-
-
-class Tenant(msgspec.Struct, eq=False):
-    """A tenant and its VMs by name."""
-
-    constraints: Constraints
-    vms: dict[str, RunningVM] = {}
-    created: int = 0  # VMs ever made, to name the next one
-    stamp: int = 0  # the store's, for a tenant that a store knows
 
 
 @dataclass(frozen=True, slots=True)

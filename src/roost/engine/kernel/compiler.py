@@ -1,7 +1,7 @@
 """From an ordered set of rules to one native kernel.
 
 The rules' calls, in the policy's order and with its parameters as constants, are written out as a small Python module
-above `kernel_body.py` and compiled by Numba. What asks no rule is another module, of `kernel_common.py`, that kernels
+above `body.py` and compiled by Numba. What asks no rule is another module, of `common.py`, that kernels
 share. A module's name is a hash of everything that went into it, so a changed rule, parameter, zone shape or kernel
 gets a new one, and an unchanged one is loaded from disk in a moment.
 """
@@ -22,8 +22,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from roost.engine import codes
-from roost.engine.asking import asked, askers
+from roost.engine.kernel import codes
+from roost.engine.kernel.asking import asked, askers
 from roost.engine.rule import Rule
 from roost.engine.ruleset import BoundRule, RuleSet, key_shifts
 from roost.engine.shape import Shape, vm_row_type
@@ -32,10 +32,13 @@ from roost.engine.view import LINK_TYPE
 from roost.model.errors import InvalidInput
 from roost.model.zone import Zone
 
-BODY, COMMON = (Path(__file__).with_name(name) for name in ("kernel_body.py", "kernel_common.py"))
+BODY, COMMON = (Path(__file__).with_name(name) for name in ("body.py", "common.py"))
 MARKER = "# ------"  # the generated part goes above the first of these
 # Whatever a kernel's meaning depends on, besides these, the rules and the shape of the zone.
-MEANING = [BODY.with_name(f"{name}.py") for name in ("asking", "codes", "compiler", "prefetch", "tenant_row")]
+MEANING = [
+    *(BODY.with_name(f"{name}.py") for name in ("asking", "codes", "compiler", "prefetch")),
+    BODY.parent.with_name("tenant_row.py"),
+]
 DOMAIN_UNITS = {  # domain of a tenant rule: its code in the kernel, and where its unit's count stands
     "machine": (codes.MACHINE, "m"),
     "rack": (codes.RACK, "racks_at + machine.rack"),

@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from roost.agent.agent import Agent
-from roost.agent.fading import Fading
-from roost.agent.healing import Healer
 from roost.agent.operation import AddMachines, Answer, Operation, PlaceVMs, SetEntry
-from roost.agent.requeue import Requeue
+from roost.duties.fading import Fading
+from roost.duties.healing import Healer
+from roost.duties.requeue import Requeue
 from roost.model.errors import InvalidInput
 from roost.model.names import check_new_name, check_new_vm_name
 

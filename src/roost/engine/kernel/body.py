@@ -1,6 +1,6 @@
 """The part of a kernel that asks rules. Not imported: `compiler` puts the rules' own code above it.
 
-The generated part takes over all of `kernel_common.py` and defines, from the rules of one policy in their order:
+The generated part takes over all of `kernel/common.py` and defines, from the rules of one policy in their order:
 
     machine_failure(machine, vm, m, columns, slots)  the first validator that says no, -1 for none
     machine_score(machine, vm, m, columns, slots)    packed buckets of its preferences, or beyond INVALID: a fault
@@ -17,8 +17,8 @@ from math import ceil  # noqa: F401  used by the generated part
 
 import numpy as np
 
-from roost.engine.codes import BITS, CLUSTER_FAULT, INVALID, LOW, ONE, SEEN, TIES, ZERO
-from roost.engine.prefetch import prefetch
+from roost.engine.kernel.codes import BITS, CLUSTER_FAULT, INVALID, LOW, ONE, SEEN, TIES, ZERO
+from roost.engine.kernel.prefetch import prefetch
 
 # --------------------------------------------------------------------------------------------------------------- commit
 

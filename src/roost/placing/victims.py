@@ -16,7 +16,8 @@ from roost.model.errors import InvariantBroken
 from roost.model.request import HOLD, hold_of
 
 if TYPE_CHECKING:
-    from roost.agent.allocator import Allocator, RunningVM
+    from roost.placing.allocator import Allocator
+    from roost.placing.books import RunningVM
 
 DIGITS = 9  # of prices that are compared
 LEAST = 1e-9  # that a VM costs: for nothing, one of a higher band could go instead of a lower one

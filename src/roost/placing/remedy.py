@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from roost.agent.gang import Trial
-from roost.agent.rehearsal import Rehearsal
-from roost.agent.search import IN_VAIN, Search
 from roost.engine.explain import Remedies, Remedy
 from roost.engine.steps import CutShort, Steps
 from roost.engine.view import View
@@ -19,9 +16,13 @@ from roost.model.availability import AvailabilitySet
 from roost.model.request import ANY, Constraints, Request, heeding
 from roost.model.rows import MachineState
 from roost.model.thresholds import WORDS, Purpose
+from roost.placing.gang import Trial
+from roost.placing.rehearsal import Rehearsal
+from roost.placing.search import IN_VAIN, Search
 
 if TYPE_CHECKING:
-    from roost.agent.allocator import Allocator, RunningVM
+    from roost.placing.allocator import Allocator
+    from roost.placing.books import RunningVM
 
 CLUSTERS_TRIED = 8  # of those at a threshold
 MACHINES_TRIED = 50  # of those nearest to having room

@@ -4,11 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
-from roost.agent.gang import Trial, placing_gang
-from roost.agent.order import placing_order
-from roost.agent.search import Search
-from roost.agent.seating import Seating
-from roost.engine.compiler import uncompilable
+from roost.engine.kernel.compiler import uncompilable
 from roost.engine.ruleset import RuleSet
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape, Shapes
@@ -17,6 +13,10 @@ from roost.engine.view import View
 from roost.model.errors import RoostError
 from roost.model.request import Request
 from roost.model.thresholds import NONE, Purpose, of_row
+from roost.placing.gang import Trial, placing_gang
+from roost.placing.order import placing_order
+from roost.placing.search import Search
+from roost.placing.seating import Seating
 
 
 def try_out(view: View, kernel: ModuleType, rules: RuleSet, shapes: Shapes) -> None:

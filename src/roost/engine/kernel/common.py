@@ -19,7 +19,7 @@ cluster in the order they last changed, apart from the rows, so that a walk can 
 import numpy as np
 from numba import njit
 
-from roost.engine.codes import (
+from roost.engine.kernel.codes import (
     BITS,
     CHOSEN,
     CLUSTER,
@@ -41,7 +41,7 @@ from roost.engine.codes import (
     TIES,
     UPDATE_DOMAIN,
     ZERO,
-)  # fmt: skip
+)
 
 UNDO_KEY, UNDO_RACK, UNDO_BITS, UNDO_CLUSTER = np.int64(0), np.int64(1), np.int64(2), np.int64(3)
 READY = 0

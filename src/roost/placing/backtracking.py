@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roost.agent.search import Search
-from roost.agent.seating import Part, Seating
 from roost.engine.capacity import amounts_fit
-from roost.engine.memory import copy_of
+from roost.engine.huge_pages import copy_of
 from roost.engine.selection import Engine, Judgement
 from roost.engine.shape import Shape
 from roost.engine.steps import Steps
 from roost.engine.view import View
+from roost.placing.search import Search
+from roost.placing.seating import Part, Seating
 
 # A request that may be placed in every way has no more VMs than this; and these, times the kinds of them, times the
 # machines of the zone, are no more than that: to place all once, every machine judged before each, takes milliseconds.

@@ -21,10 +21,11 @@ import structlog
 
 from roost.agent.agent import Ticket
 from roost.agent.operation import Answer, PlaceVMs, SetEntry
-from roost.agent.turns import Order, Result, Turns
+from roost.duties.turns import Order, Result, Turns
 from roost.model.errors import UnknownName
 from roost.model.request import UNCONSTRAINED, Request
-from roost.store.contract import WAITING, Decline, Waiting
+from roost.model.waiting import WAITING, Waiting
+from roost.store.contract import Decline
 
 if TYPE_CHECKING:
     from roost.agent.agent import Agent

@@ -18,14 +18,14 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from roost.agent.allocator import Allocator, Arm
-from roost.agent.decision import Decision
 from roost.engine.funnel import deciding, scores
 from roost.engine.ruleset import BoundRule, PolicySplit, RulePolicy, RuleSet
 from roost.engine.selection import Engine, Look
 from roost.engine.shape import MOST_KNOWN, Shape
 from roost.model.errors import InvalidInput
 from roost.model.request import UNCONSTRAINED
+from roost.placing.allocator import Allocator, Arm
+from roost.placing.decision import Decision
 
 Verdict = Literal["refused", "cluster", "preferred", "tied"]
 Kind = Literal["preferred", "cluster", "refused", "declined", "placed", "invalid"]

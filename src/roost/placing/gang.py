@@ -10,9 +10,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from roost.agent.backtracking import OutOfTurn, is_small, seeking
-from roost.agent.search import Search
-from roost.agent.seating import FREE, Part, Seating
 from roost.engine.capacity import roomiest_racks, roomy
 from roost.engine.selection import Assignment, Engine
 from roost.engine.shape import Shape
@@ -22,6 +19,9 @@ from roost.engine.view import View
 from roost.model.availability import Short, Spread
 from roost.model.request import UNCONSTRAINED, Constraints, Terms
 from roost.model.thresholds import Purpose
+from roost.placing.backtracking import OutOfTurn, is_small, seeking
+from roost.placing.search import Search
+from roost.placing.seating import FREE, Part, Seating
 
 STEP = 64  # VMs that are placed before others have their turn
 RETRIES = 3  # of a request too large for every way to be tried

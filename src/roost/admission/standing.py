@@ -7,13 +7,10 @@ from typing import Literal
 
 import msgspec
 
-from roost.agent.allocator import Allocator
-from roost.model.errors import InvalidInput
 from roost.model.thresholds import KIND, NONE, PurposeName, Thresholds, of_row
-from roost.model.zone import Zone
+from roost.placing.allocator import Allocator
 
 Source = Literal["registry", "zone", "none"]
-_read = msgspec.json.Decoder(Thresholds).decode
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,20 +26,6 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     def reached(self) -> tuple[PurposeName, ...]:
         """The kinds of requests that the cluster takes no more."""
         return self.thresholds.reached(self.empty)
-
-
-def read_entry(value: str) -> Thresholds:
-    """An entry of the registry."""
-    return _read(value)
-
-
-def check_entry(zone: Zone, cluster: str, value: str) -> None:
-    """Refuse an entry that makes no sense for a cluster of the zone."""
-    machines = int(zone.clusters[zone.cluster(cluster)]["machines"])
-    try:
-        read_entry(value).check_size(cluster, machines)
-    except msgspec.MsgspecError as error:
-        raise InvalidInput("thresholds", str(error), "give new, scale_out and healing as whole numbers") from None
 
 
 def standings(allocator: Allocator, registry: Mapping[tuple[str, str], str]) -> list[Standing]:
