@@ -15,7 +15,7 @@ import httpx
 import msgspec
 
 from roost.api.problems import KINDS, TYPE
-from roost.wire.operations import Problem
+from roost.wire.problems import Problem
 from roost.wiring import find_zone, open_store
 from tests.e2e.serving import ROOST
 

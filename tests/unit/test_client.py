@@ -24,7 +24,7 @@ from roost.wire.changes import ChangeView
 from roost.wire.healing import HealingWish
 from roost.wire.machines import MachineChange, NewMachine
 from roost.wire.maintenance import WalkHold
-from roost.wire.operations import Problem
+from roost.wire.problems import Problem
 from roost.wire.tenants import BatchResults, Done, Placed, TenantLine, TenantPage, VMView
 from roost.wire.thresholds import ThresholdTargets, ThresholdWish
 

@@ -12,7 +12,7 @@ from roost.api.gate import Asking
 from roost.api.problems import Refused, of_answer, of_error
 from roost.api.tokens import Principal
 from roost.model.errors import InvalidInput, Outdated, UnknownName
-from roost.wire.decisions import RemedyView
+from roost.wire.problems import RemedyView
 
 TENANTS = {"shop", "shop.eu", "a", "lead", "lead.eu"}
 MACHINES = {"c1-r00-m00": 0, "ada": 1}

@@ -20,7 +20,7 @@ from roost.model.request import Constraints
 from roost.wire.evictions import EvictionDone
 from roost.wire.healing import HealedVM, HealingResult, HealingWish, UnhealedVM, YetToUpdate
 from roost.wire.machines import MachineChange, MachineLine, MachineView
-from roost.wire.operations import Problem
+from roost.wire.problems import Problem
 from roost.wire.tenants import TenantView, VMView
 from tests.property.effort import examples
 

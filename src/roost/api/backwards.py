@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from roost.api.problems import Refused
 from roost.model.change import Entry
 from roost.store.contract import Store
-from roost.wire.operations import Seconds
+from roost.wire.basics import Seconds
 
 WINDOW = 2_000  # revisions that are looked at together
 ROWS = 64  # transactions that are read at once

@@ -13,8 +13,8 @@ from roost.model.change import ConditionChange, Entry, Placed
 from roost.model.request import HOLD
 from roost.model.rows import MachineState
 from roost.store.contract import Store
+from roost.wire.basics import Seconds
 from roost.wire.healing import BandHealings, HealedVM, HealingSummary
-from roost.wire.operations import Seconds
 
 
 def page_of(

@@ -15,8 +15,8 @@ from roost.api.hush import is_for
 from roost.engine.explain import FAILURES, Failure
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
 from roost.model.tokens import without_tokens
-from roost.wire.decisions import ExplanationView, ReasonView, RemedyView
-from roost.wire.operations import Problem
+from roost.wire.decisions import ExplanationView
+from roost.wire.problems import Problem, ReasonView, RemedyView
 
 if TYPE_CHECKING:
     from roost.api.gate import Asking

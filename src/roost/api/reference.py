@@ -20,7 +20,7 @@ from roost.api.metrics import RESULTS, Metrics
 from roost.api.problems import KINDS
 from roost.api.routes.common import COMMON
 from roost.api.tokens import IMPLIED
-from roost.model import request
+from roost.model import availability, request
 from roost.settings import SECTIONS, Description, describe
 from roost.wire.basics import Wire
 from roost.wire.forms import FORMS
@@ -172,7 +172,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _form(name: str, schema: Mapping[str, Any]) -> Lines:
-    kind = FORMS.get(name) or getattr(request, name)
+    kind = FORMS.get(name) or getattr(availability, name, None) or getattr(request, name)
     comments = _comments(kind)
     yield from (f"### {name}", "", schema["description"], "")
     rows = []

@@ -11,8 +11,8 @@ from roost.cli.output import Form, Output, advise, lasted, print_facts, print_js
 from roost.model.readable import as_counted
 
 if TYPE_CHECKING:
+    from roost.wire.basics import Seconds
     from roost.wire.evictions import EvictionView
-    from roost.wire.operations import Seconds
 
 app = typer.Typer()
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import typer
     from rich.console import Console
 
-    from roost.wire.operations import Problem
+    from roost.wire.problems import Problem
 
 REASONS_SHOWN = 5
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from roost.model.request import Constraints
     from roost.wire.healing import HealingWish
     from roost.wire.machines import MachineChange, NewMachine
-    from roost.wire.operations import Problem
+    from roost.wire.problems import Problem
     from roost.wire.tenants import BatchItem, VMWish
     from roost.wire.thresholds import ThresholdTargets, ThresholdWish
 
@@ -52,7 +52,7 @@ _HOMES = {
     "HealingWish": "roost.wire.healing",
     "MachineChange": "roost.wire.machines",
     "NewMachine": "roost.wire.machines",
-    "Problem": "roost.wire.operations",
+    "Problem": "roost.wire.problems",
     "ServiceProblem": "roost.client.errors",
     "ServiceUnreachable": "roost.client.errors",
     "ThresholdTargets": "roost.wire.thresholds",

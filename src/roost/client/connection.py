@@ -20,7 +20,7 @@ from roost import settings
 from roost.client.calls import Call
 from roost.client.errors import MORE_PATIENCE, NOBODY_THERE, ServiceProblem, ServiceUnreachable
 from roost.model.errors import InvalidInput
-from roost.wire.operations import Problem
+from roost.wire.problems import Problem
 from roost.wire.tenants import Batch
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ RoostError
 from __future__ import annotations
 
 from roost.model.errors import RoostError
-from roost.wire.operations import Problem
+from roost.wire.problems import Problem
 
 NOBODY_THERE = "start a service with `roost serve`, or say where it is with ROOST_URL or --url"
 MORE_PATIENCE = "it may be busy; have more patience with ROOST_CLIENT_TIMEOUT_SECONDS"

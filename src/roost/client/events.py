@@ -12,7 +12,7 @@ from roost.client.calls import Call, stream_changes
 from roost.client.connection import FIRST_PAUSE, LONGEST_PAUSE, Attempts, unreachable
 from roost.client.errors import ServiceProblem
 from roost.wire.changes import ChangeView
-from roost.wire.operations import Problem
+from roost.wire.problems import Problem
 
 SILENCE = httpx.Timeout(10.0, read=30.0)  # seconds; the service gives a sign of life every ten
 PATIENCE = 60.0  # seconds without a service, before a reader that had one gives up

@@ -51,3 +51,12 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What is asked for. A field that nobody knows is refused."""
+
+
+class Seconds(Wire, frozen=True):
+    """How long something took, over so many of it."""
+
+    count: int
+    mean: float = 0.0
+    p50: float = 0.0  # by nearest rank: half of them took no longer
+    p90: float = 0.0

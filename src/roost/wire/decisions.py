@@ -10,6 +10,7 @@ from msgspec import Meta
 from roost.model.availability import Short
 from roost.model.request import Constraints
 from roost.wire.basics import MOST_COUNT, Asked, FullName, TenantName, Wire
+from roost.wire.problems import ReasonView, RemedyView
 from roost.wire.tenants import EvictedVM, Placement, Wishes
 
 
@@ -42,14 +43,6 @@ class StageView(Wire, frozen=True):
     kept: int
 
 
-class ReasonView(Wire, frozen=True):
-    """Why so many machines are out."""
-
-    text: str
-    rule: str
-    machines: int
-
-
 class ScoreView(Wire, frozen=True):
     """What one preference says: 0 is best."""
 
@@ -63,15 +56,6 @@ class CandidateView(Wire, frozen=True):
 
     machine: str
     scores: Sequence[ScoreView]
-
-
-class RemedyView(Wire, frozen=True):
-    """A change after which it would fit."""
-
-    kind: str
-    text: str
-    vms: Sequence[str] = ()
-    machine: str | None = None
 
 
 class ExplanationView(Wire, frozen=True):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roost.wire.basics import Asked, Names, Wire
-from roost.wire.operations import Seconds
+from roost.wire.basics import Asked, Names, Seconds, Wire
 
 
 class EvictionView(Wire, frozen=True):

@@ -13,6 +13,7 @@ from roost.wire import (
     maintenance,
     operations,
     policies,
+    problems,
     tenants,
     thresholds,
     tokens,
@@ -22,7 +23,7 @@ from roost.wire.basics import Asked, Wire
 
 NOUNS = (
     tenants, machines, clusters, thresholds, zone, decisions, policies, foresight, evictions, healing, maintenance,
-    changes, tokens, operations,
+    changes, tokens, operations, problems,
 )  # fmt: skip
 
 FORMS: dict[str, type[Wire | Asked]] = {

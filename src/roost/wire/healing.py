@@ -7,8 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from roost.wire.basics import Asked, Names, UpdateDomain, Wire, Word
-from roost.wire.operations import Seconds
+from roost.wire.basics import Asked, Names, Seconds, UpdateDomain, Wire, Word
 
 
 class UnhealedVM(Wire, frozen=True):

@@ -10,7 +10,7 @@ from msgspec import Meta
 from roost.model.availability import Short, Spread
 from roost.model.request import UNCONSTRAINED, Constraints
 from roost.wire.basics import LONGEST_KEY, MOST_COUNT, Asked, FullName, MoveStep, TenantName, VMName, Wire, Word
-from roost.wire.operations import Problem
+from roost.wire.problems import Problem
 
 
 class VMWish(Asked, frozen=True):

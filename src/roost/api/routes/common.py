@@ -25,8 +25,8 @@ from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import VM
 from roost.store.contract import Decided
 from roost.wire.basics import KEY, LONGEST_KEY, MATCH, Scope
-from roost.wire.decisions import CandidateView, ExplanationView, ReasonView, RemedyView, ScoreView, StageView
-from roost.wire.operations import Problem
+from roost.wire.decisions import CandidateView, ExplanationView, ScoreView, StageView
+from roost.wire.problems import Problem, ReasonView, RemedyView
 from roost.wire.tenants import Done, EvictedVM, Placed, Placement, VMWish
 
 T = TypeVar("T")
