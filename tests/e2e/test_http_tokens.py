@@ -15,7 +15,8 @@ import httpx
 import pytest
 
 from roost.api.tokens import Principal
-from roost.wire.basics import LONGEST_KEY, LONGEST_NAMESPACE, Scope
+from roost.model.stored import Scope
+from roost.wire.basics import LONGEST_KEY, LONGEST_NAMESPACE
 from tests.e2e.serving import Serving, serving
 from tests.e2e.talking import audit, events, eventually, make_store, problem
 

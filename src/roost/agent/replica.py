@@ -1,7 +1,41 @@
-"""An agent's own copy of what a store holds: the zone at a revision, and what the agent knows beyond that.
+"""An agent's own copy of what a store holds, which runs ahead of the store's feed. The hardest file of the house.
 
-rows of the view  =  the store at `revision`  +  own placements that the feed has not brought yet (`ahead`)
-                     except machines learnt from a conflict (`adopted`): as the store had them then, + own in flight
+An agent must not wait for the store: while one round of placements is being committed, it decides the next, and that
+must not put two VMs where one fits. So a placement is on the copy from the moment it is decided, long before anybody
+knows whether the store takes it. Meanwhile others commit, too, and what they did reaches the copy late, by the feed,
+or early, as fresh rows that come with a lost race. At any moment, then,
+
+    rows of the copy  =  the store at `revision`                          what the feed has brought
+                      +  own placements beyond that (`ahead`)             decided here, the feed has not brought them
+                      except machines learnt from a conflict (`adopted`)  as the store had them then, + own in flight
+
+A placement of the agent's own goes this way:
+
+    decided ──▶ ASSUMED ──committed──▶ CONFIRMED ──the feed brings it──▶ one of many: it is in `revision`
+                   │                       versions and stamp are known;
+                   │                       nobody else's change can be missed
+                   ├──conflict, rejected──▶ TAKEN BACK: exactly as if it had never been; fresh rows are adopted
+                   └──nobody knows: store away──▶ TAKEN BACK: if it was committed all the same, the feed brings it
+
+- *Assume* writes into rows and books at once. VMs that give way to it, or are placed elsewhere by it, leave the rows
+  at once, too, but stay in the books (`leaving`) until the feed says that they are gone: they may yet stay.
+- *Confirm* changes nothing that is decided by. It remembers the versions that the store gave to the machines. If a
+  version is the next one after the one known here, nobody else's change lies between, and that machine is as new as
+  the store's.
+- *Take back* undoes one placement out of many, in any order. That works as rows are sums: whatever was added can be
+  subtracted, whoever else added something meanwhile. (Who owns an isolated machine is therefore a sum, too.)
+- *Adopt* believes rows that came with a conflict. They are newer than the feed, so the feed's entries up to that
+  version must not be applied to them again: they change the books only. `adopted` says for which machines, and up to
+  which version.
+- *Follow* applies the feed. An entry of the agent's own is known already, so it only moves the revision, if the round
+  is plain: its entries are the placements that were assumed and nothing else. It has to wait until the store has
+  answered the round (`answered`), else the copy would not know whether to count it.
+
+Two names can collide: the agent names a VM as somebody else did, who was faster. Then the other's VM stands aside
+(`shadowed`) until the agent's own is refused, as it will be, and takes the name.
+
+What is broken here shows in tests/property/test_agents_agree_with_the_store.py: it delays commits and news in every
+way, and compares each copy with the store, row by row. See decision 13.
 """
 
 from __future__ import annotations
@@ -22,15 +56,15 @@ from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.engine.tenant import NOWHERE
 from roost.engine.view import View
-from roost.model import foresight as foresight_
 from roost.model.change import Entry, Placed, Registered
 from roost.model.errors import InvariantBroken
+from roost.model.foresight import Foresight, tables_of
 from roost.model.inventory import machine_specs, zone_of
+from roost.model.registry import THRESHOLD, apply_entry
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Request
 from roost.model.rows import MachineState
-from roost.model.thresholds import KIND as THRESHOLD
-from roost.model.thresholds import NONE, Purpose, of_row, read_entry
-from roost.model.waiting import WAITING
+from roost.model.thresholds import NONE, Purpose, Thresholds, of_row, read_entry
+from roost.model.waiting import Waiting
 from roost.model.zone import CONDITION
 from roost.placing.allocator import Allocator
 from roost.placing.books import RunningVM, Tenant
@@ -82,9 +116,6 @@ class Replica:
         for c, name in enumerate(zone.cluster_names):
             if ledger.clusters[name].quarantined:
                 allocator.view.set_quarantine(c, True)
-        for (kind, cluster), value in ledger.registry.items():
-            if kind == THRESHOLD:
-                self._keep_empty(cluster, value)
         for name, tenant in ledger.tenants.items():
             allocator.tenants[name] = Tenant(tenant.constraints, stamp=tenant.stamp)
         index, shape = zone.machine_index, allocator.running_shape
@@ -102,10 +133,9 @@ class Replica:
         # says so, too.
         self.leaving = allocator.leaving
         self.registry = Registry(ledger.registry)
-        self.waiting = WaitingBook(self.registry.of(WAITING))
-        allocator.reserved.update(self.waiting.vms)
-        if foresight := self.registry.get((foresight_.KIND, foresight_.NAME)):
-            self._foresee(foresight)
+        self.waiting = WaitingBook()
+        for (kind, name), value in ledger.registry.items():
+            apply_entry(self, kind, name, value)
         self.reshaped = False  # the zone has other machines by now: load it anew
 
     def seen(self, machine: int) -> int:
@@ -339,18 +369,17 @@ class Replica:
 
     def _register(self, change: Registered) -> None:
         """An entry of the registry has another value."""
-        name, value = change.name, change.after
-        self.registry.set((change.kind, name), value)
-        if change.kind == WAITING:
-            self.waiting.note(name, value)
-            (self.allocator.reserved.discard if value is None else self.allocator.reserved.add)(name)
-        elif (change.kind, name) == (foresight_.KIND, foresight_.NAME):
-            self._foresee(value)
-        elif change.kind == THRESHOLD:
-            self._keep_empty(name, value)
+        self.registry.set((change.kind, change.name), change.after)
+        apply_entry(self, change.kind, change.name, change.after)
 
-    def _foresee(self, value: str | None) -> None:
-        self.view.foresee(*foresight_.tables_of(foresight_.decode(value), self.allocator.zone))
+    def foresee(self, foresight: Foresight | None) -> None:
+        """This is what is expected to come; None: nothing is known."""
+        self.view.foresee(*tables_of(foresight, self.allocator.zone))
+
+    def wait(self, vm: str, waiting: Waiting | None) -> None:
+        """A VM that had to give way waits to be placed again, and its name is kept; None: it waits no longer."""
+        self.waiting.note(vm, waiting)
+        (self.allocator.reserved.discard if waiting is None else self.allocator.reserved.add)(vm)
 
     def _enter(self, running: RunningVM) -> None:
         """Write somebody's VM into the books, under its name unless the agent has given that to a VM of its own."""
@@ -362,12 +391,11 @@ class Replica:
         if own.tenant != running.tenant:
             self.allocator.enter(running, named=False)
 
-    def _keep_empty(self, cluster: str, value: str | None) -> None:
+    def keep_empty(self, cluster: str, thresholds: Thresholds | None) -> None:
         """A cluster keeps as many empty machines as the registry says, or else the zone. It may be gone by now."""
         if cluster in self.allocator.zone.cluster_names:
             c = self.allocator.zone.cluster(cluster)
-            own = of_row(self.allocator.zone.clusters[c]["thresholds"])
-            self.view.set_thresholds(c, own if value is None else read_entry(value))
+            self.view.set_thresholds(c, thresholds or of_row(self.allocator.zone.clusters[c]["thresholds"]))
             self.relief.open(c)
 
     def _set(self, machine: int, name: str, value: int) -> None:

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import islice
-
-import msgspec
 
 from roost.model.waiting import Waiting
 
 REMEMBERED = 65_536  # changes, for those who follow
 
-_decode = msgspec.json.Decoder(Waiting).decode
-
 
 class WaitingBook:
     """What waits, by VM. Whoever follows asks for those that changed since it last did."""
 
-    def __init__(self, entries: Mapping[str, str]) -> None:
+    def __init__(self) -> None:
         self.vms: dict[str, Waiting] = {}
         self._tenants: dict[str, dict[str, None]] = {}
         self._changed: deque[str] = deque(maxlen=REMEMBERED)
         self.changes = 0
-        for vm, value in entries.items():
-            self.note(vm, value)
 
-    def note(self, vm: str, value: str | None) -> None:
+    def note(self, vm: str, now: Waiting | None) -> None:
         """A VM waits, as the registry says, or waits no longer."""
         if (before := self.vms.pop(vm, None)) is not None:
             of = self._tenants[before.tenant]
             del of[vm]
             if not of:
                 del self._tenants[before.tenant]
-        if value is not None:
-            now = self.vms[vm] = _decode(value)
+        if now is not None:
+            self.vms[vm] = now
             self._tenants.setdefault(now.tenant, {})[vm] = None
         self._changed.append(vm)
         self.changes += 1

@@ -19,8 +19,9 @@ import msgspec
 import structlog
 
 from roost.api.service import Service, new_key
-from roost.api.tokens import KIND, StoredToken
+from roost.api.tokens import KIND
 from roost.model.errors import RoostError
+from roost.model.stored import StoredToken
 from roost.settings import POSTGRES
 from roost.wire.tokens import NewToken
 

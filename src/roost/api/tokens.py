@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import msgspec
 
 from roost.model.errors import InvalidInput, Taken
+from roost.model.stored import Scope, StoredToken
 from roost.model.tokens import PREFIX
-from roost.wire.basics import Scope
 from roost.wire.tokens import NewToken, TokenMade, TokenView
 
 KIND = "token"  # in the registry
@@ -30,21 +30,6 @@ IMPLIED: dict[Scope, frozenset[Scope]] = {
     "operate": frozenset({"read", "operate"}),
     "admin": frozenset({"read", "allocate", "operate", "admin"}),
 }
-
-
-class StoredToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the registry keeps of a token."""
-
-    digest: str
-    scopes: tuple[Scope, ...]
-    namespace: str = ""
-    created: float = 0.0
-    expires: float = 0.0  # 0: never
-    created_by: str = ""
-
-    def valid(self, now: float) -> bool:
-        """Whether it has not expired."""
-        return not self.expires or now < self.expires
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,20 +14,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from roost.model.stored import StoredWalk
+
 KIND = "maintenance"  # in the registry
 WALK, MACHINES = "walk", "machines"  # the entries: a `StoredWalk`, and what it took out of use, as JSON
-
-
-class StoredWalk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the registry keeps of a walk."""
-
-    walk: str  # its own name for itself
-    owner: str
-    by: str  # the token
-    since: float  # seconds since 1970; only to be shown
-    seconds: float  # it is held again more often than this
-    beat: int = 0  # how often it was
-    domain: int | None = None
 
 
 _walk, _machines = msgspec.json.Decoder(StoredWalk).decode, msgspec.json.Decoder(tuple[str, ...]).decode

@@ -13,8 +13,9 @@ from urllib.parse import quote
 
 from roost.model.errors import InvalidInput
 from roost.model.request import UNCONSTRAINED, Constraints
+from roost.model.stored import Scope
 from roost.model.tokens import check_name
-from roost.wire.basics import LONGEST_KEY, Asked, MachineState, MoveStep, Scope
+from roost.wire.basics import LONGEST_KEY, Asked, MachineState, MoveStep
 from roost.wire.changes import Changes
 from roost.wire.clusters import ClusterChange, Clusters, ClusterView
 from roost.wire.decisions import DecisionPage, DecisionView, ExplanationView, Question, WhyNotQuestion, WhyNotView

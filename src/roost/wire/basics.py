@@ -42,7 +42,6 @@ Amount = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Generation = Annotated[int, Meta(ge=0, le=2**62, description="Another one after every change.")]
 MachineState = Literal["ready", "draining", "down", "quarantined"]
 MoveStep = Literal["hold", "finish", "cancel", "whole"]
-Scope = Literal["read", "allocate", "operate", "admin"]
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from roost.model.stored import Activated, Shadowed
 from roost.wire.basics import Asked, FullName, Wire, Word
 
 
@@ -44,16 +45,8 @@ class Activation(Asked, frozen=True):
     share: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
 
 
-class Active(Wire, frozen=True):
+class Active(Activated, Wire, frozen=True):
     """The policy in force, with its digest; and the one it is compared with."""
-
-    policy: str
-    digest: str
-    against: str = ""
-    against_digest: str = ""
-    share: float = 0.0
-    since: float = 0.0
-    problem: str = ""  # why the worker that answers does not decide by what was activated
 
 
 class ShadowWish(Asked, frozen=True):
@@ -63,13 +56,8 @@ class ShadowWish(Asked, frozen=True):
     share: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
 
 
-class ShadowPolicy(Wire, frozen=True):
+class ShadowPolicy(Shadowed, Wire, frozen=True):
     """The policy that decides beside the one in force; the name is empty if there is none."""
-
-    policy: str = ""
-    digest: str = ""
-    share: float = 0.0
-    since: float = 0.0
 
 
 class DifferenceView(Wire, frozen=True):

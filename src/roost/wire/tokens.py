@@ -8,7 +8,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from roost.model.names import NAME_OR_NOTHING, TOKEN_NAME
-from roost.wire.basics import LONGEST_NAMESPACE, Asked, Scope, Wire
+from roost.model.stored import Scope
+from roost.wire.basics import LONGEST_NAMESPACE, Asked, Wire
 
 
 class NewToken(Asked, frozen=True):

@@ -23,8 +23,9 @@ from roost.engine.explain import Explanation, Remedies
 from roost.json_mistakes import Reader, check_keys
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import VM
+from roost.model.stored import Scope
 from roost.store.contract import Decided
-from roost.wire.basics import KEY, LONGEST_KEY, MATCH, Scope
+from roost.wire.basics import KEY, LONGEST_KEY, MATCH
 from roost.wire.decisions import CandidateView, ExplanationView, ScoreView, StageView
 from roost.wire.problems import Problem, ReasonView, RemedyView
 from roost.wire.tenants import Done, EvictedVM, Placed, Placement, VMWish

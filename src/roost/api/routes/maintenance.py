@@ -15,7 +15,8 @@ from roost.api.gate import Asking
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, asking_of, concluded, may
 from roost.api.service import new_key
-from roost.api.walks import KIND, MACHINES, WALK, StoredWalk, machines_of, walk_of
+from roost.api.walks import KIND, MACHINES, WALK, machines_of, walk_of
+from roost.model.stored import StoredWalk
 from roost.wire.maintenance import WalkHold, WalkView
 
 WalkName = Annotated[str, Parameter(min_length=1, max_length=64, description="The walk's own name for itself.")]
