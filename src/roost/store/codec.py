@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,9 +24,12 @@ _catalogue = msgspec.json.Decoder(Catalogue).decode
 _round = msgspec.json.Decoder(Round).decode
 
 
+text_of = msgspec.json.Encoder().encode  # a value as JSON; the tables keep it as text
+
+
 def encode(value: Any) -> str:
     """A value as JSON text, as the tables keep it."""
-    return msgspec.json.encode(value).decode()
+    return text_of(value).decode()
 
 
 class Codec:
@@ -54,7 +57,8 @@ class Codec:
     def machine_values(self, row: MachineRow) -> tuple[Any, ...]:
         """What changes of a machine, as columns: amounts, holdings, condition, version; last, its name."""
         return (
-            *row.taken(self._resources), *self._unused, encode(row.used), encode(row.classes), row.vms, row.owner,
+            *row.taken(self._resources), *self._unused, text_of(row.used).decode(), text_of(row.classes).decode(),
+            row.vms, row.owner,
             row.state, row.health, row.failures, row.versions_behind, row.version, row.spec.name,
         )  # fmt: skip
 
@@ -78,15 +82,17 @@ class Codec:
         return name, VMRow(tenant, machine, known, since)
 
     @staticmethod
-    def vm_values(vms: Iterable[tuple[str, VMRow]]) -> list[tuple[str, str, str, str, float]]:
-        """VMs as columns; the VMs of a request mostly ask for the same."""
+    def vm_values(vms: Mapping[str, VMRow | None]) -> list[tuple[str, str, str, str, float]]:
+        """VMs as columns, those that are there; the VMs of a request mostly ask for the same."""
         texts: dict[int, str] = {}
         values = []
-        for name, row in vms:
+        for name, row in vms.items():
+            if row is None:
+                continue
             spec = row.spec
             text = texts.get(id(spec))
             if text is None:
-                text = texts[id(spec)] = encode(spec)
+                text = texts[id(spec)] = text_of(spec).decode()
             values.append((name, row.tenant, row.machine, text, row.since))
         return values
 
@@ -101,7 +107,7 @@ class Codec:
     @staticmethod
     def tenant_values(name: str, row: TenantRow) -> tuple[str, str, int, int]:
         """A tenant as columns."""
-        return name, encode(row.constraints), row.stamp, row.vms
+        return name, text_of(row.constraints).decode(), row.stamp, row.vms
 
     @staticmethod
     def cluster(row: tuple[Any, ...]) -> tuple[str, ClusterRow]:
@@ -137,7 +143,14 @@ class Codec:
         """What came of a key, as columns."""
         record = decided.record
         request = decided.request.decode()
-        return decided.key, decided.outcome, record.at, request, encode(record), encode(decided.placed)
+        return (
+            decided.key,
+            decided.outcome,
+            record.at,
+            request,
+            text_of(record).decode(),
+            text_of(decided.placed).decode(),
+        )
 
 
 def decode_catalogue(text: str) -> Catalogue:

@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
-from weakref import WeakKeyDictionary
 
 from roost.model.inventory import Catalogue
 from roost.store.contract import (
@@ -22,11 +21,11 @@ from roost.store.contract import (
     Proposal,
     Recheck,
     Round,
-    StandingRecheck,
 )
 from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
 from roost.store.notes import Notes
 from roost.store.settle import Facts, Settlement, first_stamp, needs_of, settle
+from roost.store.standing import StandingRechecks
 
 Name = TypeVar("Name")
 Row = TypeVar("Row")
@@ -47,8 +46,7 @@ class MemoryStore:
         self._clock, self._written = clock, dict[str, float]()  # when each was committed
         self._rounds: dict[tuple[str, int], Round] = {}
         self._changed = threading.Condition()
-        self._standing: WeakKeyDictionary[Recheck, StandingRecheck] = WeakKeyDictionary()
-        self._last: tuple[Recheck | None, StandingRecheck | None] = (None, None)
+        self._rechecks = StandingRechecks()
         self.exchange = Notes().exchange
 
     def load(self) -> Ledger:
@@ -77,21 +75,12 @@ class MemoryStore:
                 clusters=ledger.clusters.copy() if needs.clusters else {},
                 registry={place: ledger.registry[place] for place in needs.registry if place in ledger.registry},
             )
-            standing = self._standing_for(recheck)
+            standing = self._rechecks.of(recheck)
             settled = settle(group, facts, ledger.accounts, standing, first_stamp(ledger.revision), strict)
             if not dry:
                 self._write(settled, round_)
                 standing.written(row for row in settled.machines.values() if row)
         return settled.outcomes
-
-    def _standing_for(self, recheck: Recheck) -> StandingRecheck:
-        known, standing = self._last
-        if known is not recheck or standing is None:
-            standing = self._standing.get(recheck)
-            if standing is None:
-                standing = self._standing[recheck] = recheck.standing()
-            self._last = recheck, standing
-        return standing
 
     def _write(self, settled: Settlement, round_: Round | None) -> None:
         ledger = self._ledger

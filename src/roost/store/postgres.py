@@ -249,7 +249,7 @@ class PostgresStore(Tables):
         many("remove_registry", sorted(place for place, value in settled.registry.items() if value is None))
         if settled.freed:
             run(SQL["remove_vms"], (sorted(settled.freed),))
-        many("add_vms", codec.vm_values((name, row) for name, row in sorted(settled.vms.items()) if row))
+        many("add_vms", codec.vm_values(dict(sorted(settled.vms.items()))))
         if again := [key for key in settled.decided if key in known]:
             run(SQL["reconsider"], (again,))
         many("decide", [codec.decided_values(d) for _, d in sorted(settled.decided.items())])

@@ -16,8 +16,8 @@ import msgspec
 from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreUnavailable, Taken
 from roost.model.inventory import Catalogue
 from roost.store.checkpointer import TOO_LONG, Checkpointer
-from roost.store.codec import Codec, encode, feed_row
-from roost.store.contract import AddMachines, Feed, Mending, Outcome, Proposal, Recheck, Round
+from roost.store.codec import Codec, encode, feed_row, text_of
+from roost.store.contract import AddMachines, Feed, Mending, Outcome, Proposal, Recheck, Round, StandingRecheck
 from roost.store.file_lock import FileLock
 from roost.store.ledger import Ledger, MachineRow, TenantRow
 from roost.store.notes import Notes
@@ -25,6 +25,7 @@ from roost.store.plainly import NoMachines, insist
 from roost.store.settle import Facts, Settlement, first_stamp, needs_of, settle
 from roost.store.sql_text import latest, migrations, queries
 from roost.store.sqlite_failure import failure, is_damage
+from roost.store.standing import StandingRechecks
 from roost.store.tables import SLICE, Tables, slices
 
 DIALECT = "sqlite"
@@ -61,6 +62,7 @@ class SqliteStore(Tables):
         self._looking, self._listing = threading.Lock(), threading.Lock()
         self._changed = threading.Condition()
         self.exchange = Notes().exchange
+        self._rechecks = StandingRechecks()  # nobody else writes the file
         self._last = 0  # revision, as far as this process knows
         self._checkpointer = Checkpointer(lambda: self._connect(read_only=False))
         try:
@@ -211,8 +213,11 @@ class SqliteStore(Tables):
         """
         with ExitStack() as transaction:
             transaction.enter_context(self._transaction())
-            settled, last = self._settle(self._writer, group, recheck, strict)
+            standing = self._rechecks.of(recheck)
+            settled, last = self._settle(self._writer, group, standing, strict)
             self._write(settled, last, round_)
+            if settled.machines:
+                standing.written(filter(None, settled.machines.values()))
             written = transaction.pop_all()
 
         def finish() -> list[Outcome]:
@@ -231,60 +236,78 @@ class SqliteStore(Tables):
         return self._writing.locked()
 
     def _settle(
-        self, connection: sqlite3.Connection, group: Sequence[Proposal], recheck: Recheck, strict: bool
+        self,
+        connection: sqlite3.Connection,
+        group: Sequence[Proposal],
+        recheck: Recheck | StandingRecheck,
+        strict: bool,
     ) -> tuple[Settlement, int]:
         """What comes of a group, within the transaction that is open; and the last revision."""
         needs, codec, run = needs_of(group), self._codec, connection.execute
-        rows = map(codec.machine, run(SQL["machines"], (self._listed(needs.machines),)))
-        found = (run(SQL["registry"], place).fetchone() for place in needs.registry)
+        rows = map(codec.machine, run(SQL["machines"], (text_of(needs.machines).decode(),)))
+        known = run(SQL["decisions"], (text_of(needs.keys).decode(),)).fetchall()
         facts = Facts(
-            known={d.key: d for d in map(codec.decided, run(SQL["decisions"], (self._listed(needs.keys),)))},
+            known={d.key: d for d in map(codec.decided, known)} if known else {},
             machines={row.spec.name: row for row in rows},
-            tenants=dict(map(codec.tenant, run(SQL["tenants"], (self._listed(needs.tenants),)))),
-            vms=dict(map(codec.vm, run(SQL["vms"], (self._listed(needs.vms),)))),
+            tenants=dict(map(codec.tenant, run(SQL["tenants"], (text_of(needs.tenants).decode(),)))),
+            vms=dict(map(codec.vm, run(SQL["vms"], (text_of(needs.vms).decode(),)))),
             clusters=dict(map(codec.cluster, run(SQL["all_clusters"]))) if needs.clusters else {},
-            registry={(row[0], row[1]): row[2] for row in found if row},
+            registry=self._entries(connection, needs.registry) if needs.registry else {},
         )
         last, _ = run(SQL["head"]).fetchone()
         return settle(group, facts, self._accounts, recheck, first_stamp(last), strict), last
 
+    def _entries(self, connection: sqlite3.Connection, places: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        found = (connection.execute(SQL["registry"], place).fetchone() for place in places)
+        return {(row[0], row[1]): row[2] for row in found if row}
+
     def _write(self, settled: Settlement, last: int, round_: Round | None) -> None:
+        """Most groups place VMs or release them, and nothing else: only what there is costs anything."""
         codec, run, many = self._codec, self._writer.execute, self._writer.executemany
-        new = [row for name, row in settled.machines.items() if row and name in settled.added]
-        many(SQL["add_machine"], map(codec.new_machine_values, new))
-        self._set_machines(row for name, row in settled.machines.items() if row and name not in settled.added)
-        many(SQL["remove_vm"], [(name,) for name in settled.freed])
-        many(SQL["add_vm"], codec.vm_values((name, row) for name, row in settled.vms.items() if row))
-        many(SQL["remove_machine"], _gone(settled.machines))
-        many(
-            SQL["set_cluster"],
-            [
-                (name, c.datacenter, c.generation, c.machines, c.quarantined)
-                for name, c in settled.clusters.items()
-                if c
-            ],
-        )
-        many(SQL["remove_cluster"], _gone(settled.clusters))
+        if settled.added or settled.clusters or settled.registry:
+            self._write_shape(settled)
+        if settled.machines:
+            self._set_machines(row for name, row in settled.machines.items() if row and name not in settled.added)
+        if settled.freed:
+            many(SQL["remove_vm"], [(name,) for name in settled.freed])
+        if settled.vms:
+            many(SQL["add_vm"], codec.vm_values(settled.vms))
         self._set_tenants(settled.tenants)
-        many(SQL["set_registry"], [(*place, value) for place, value in settled.registry.items() if value is not None])
-        many(SQL["remove_registry"], [place for place, value in settled.registry.items() if value is None])
         if settled.entries:
             agent, number = (round_.agent, round_.number) if round_ else ("", 0)
             new_last = last + len(settled.entries)
-            run(SQL["append"], (last + 1, new_last, agent, number, encode(settled.entries)))
+            run(SQL["append"], (last + 1, new_last, agent, number, text_of(settled.entries).decode()))
             run(SQL["advance"], (new_last,))
         now = self._clock()
-        many(SQL["decide"], [(*codec.decided_values(decided), now) for decided in settled.decided.values()])
+        for decided in settled.decided.values():
+            run(SQL["decide"], (*codec.decided_values(decided), now))
         if round_:
-            run(SQL["add_round"], (round_.agent, round_.number, round_.revision, encode(round_)))
+            run(SQL["add_round"], (round_.agent, round_.number, round_.revision, text_of(round_).decode()))
+
+    def _write_shape(self, settled: Settlement) -> None:
+        """Machines that come or go, clusters, the registry."""
+        codec, many = self._codec, self._writer.executemany
+        new = [row for name, row in settled.machines.items() if row and name in settled.added]
+        many(SQL["add_machine"], map(codec.new_machine_values, new))
+        many(SQL["remove_machine"], _gone(settled.machines))
+        clusters = [
+            (name, c.datacenter, c.generation, c.machines, c.quarantined) for name, c in settled.clusters.items() if c
+        ]
+        many(SQL["set_cluster"], clusters)
+        many(SQL["remove_cluster"], _gone(settled.clusters))
+        many(SQL["set_registry"], [(*place, value) for place, value in settled.registry.items() if value is not None])
+        many(SQL["remove_registry"], [place for place, value in settled.registry.items() if value is None])
 
     def _set_machines(self, rows: Iterable[MachineRow]) -> None:
         self._writer.executemany(SQL["set_machine"], map(self._codec.machine_values, rows))
 
     def _set_tenants(self, tenants: Mapping[str, TenantRow | None]) -> None:
-        values = [self._codec.tenant_values(name, row) for name, row in tenants.items() if row]
-        self._writer.executemany(SQL["set_tenant"], values)
-        self._writer.executemany(SQL["remove_tenant"], _gone(tenants))
+        run = self._writer.execute
+        for name, row in tenants.items():
+            if row is None:
+                run(SQL["remove_tenant"], (name,))
+            else:
+                run(SQL["set_tenant"], self._codec.tenant_values(name, row))
 
     # ---------------------------------------------------------------------------------------------- the feed
 
