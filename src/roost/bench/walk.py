@@ -22,9 +22,10 @@ from typing import Any
 import msgspec
 
 import roost
+from roost.api import logs
 from roost.api.app import make_gate
 from roost.api.service import Service
-from roost.settings import Settings, Store
+from roost.settings import Log, Settings, Store
 
 HOME = str(Path(roost.__file__).parent) + "/"
 REQUESTS = 40
@@ -49,7 +50,7 @@ class Footprints:
                 self.counts[code.co_filename.removeprefix(HOME), code.co_qualname] += 1
 
 
-def bench_walk(report: Callable[[float], None] = lambda _: None) -> dict[str, Any]:
+def bench_walk(report: Callable[[str, float], None] = lambda *_: None) -> dict[str, Any]:
     """The functions entered by the shortest of some walks, in all and by file."""
     prints = Footprints()
     try:
@@ -70,7 +71,8 @@ def bench_walk(report: Callable[[float], None] = lambda _: None) -> dict[str, An
     }
 
 
-async def _walk(prints: Footprints, store: str, report: Callable[[float], None]) -> list[Counter[tuple[str, str]]]:
+async def _walk(prints: Footprints, store: str, report: Callable[[str, float], None]) -> list[Counter[tuple[str, str]]]:
+    logs.set_up(Log(level="error"))
     prints.watch()
     service = Service(replace(Settings(), store=Store(url=store)))
     await service.start()
@@ -82,7 +84,7 @@ async def _walk(prints: Footprints, store: str, report: Callable[[float], None])
         status = await _post(gate, body, prints)
         assert status == 201, status
         walks.append(prints.counts)
-        report((i + 1) / REQUESTS)
+        report("requests", (i + 1) / REQUESTS)
         await asyncio.sleep(0.01)
     await service.stop(asyncio.get_running_loop().time() + 5.0)
     return walks[REQUESTS // 2 :]  # those before found caches cold

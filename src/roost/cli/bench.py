@@ -223,6 +223,27 @@ def stalls(
         console().print(_rows("creates beside", result["rows"]))
 
 
+@app.command()
+def walk(output: Output = Form.TABLE) -> None:
+    """How many functions of Roost one `POST /v1/tenants` enters, from the parsed request to the written answer.
+
+    No time is measured, so it is the same on every machine: a count of what a reader has to follow.
+
+    \b
+      roost bench walk                           by file
+      roost bench walk -o json                   by function, too
+    """
+    from roost.bench.walk import bench_walk
+
+    with progress("walk") as report:
+        result = bench_walk(report)
+    if output is Form.JSON:
+        print_json(result)
+        return
+    title = f"{result['functions_entered']} functions entered, in {result['files']} files"
+    console().print(_listing(title, result["by_file"]))
+
+
 def _alone(size: int, classes: int, requests: int, policy: str) -> dict[str, Any]:
     import msgspec
 
