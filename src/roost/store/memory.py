@@ -12,21 +12,12 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from roost.model.inventory import Catalogue
-from roost.store.contract import (
-    Decided,
-    Feed,
-    FeedRow,
-    Mending,
-    Outcome,
-    PolicyResult,
-    Proposal,
-    Recheck,
-    Round,
-    StandingRecheck,
-)
+from roost.store.contract import Decided, Feed, FeedRow, Mending, Outcome, PolicyResult, Proposal, Round
 from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
 from roost.store.notes import Notes
-from roost.store.settle import Facts, Settlement, first_stamp, needs_of, settle
+from roost.store.recheck import Recheck, StandingRecheck
+from roost.store.settle.group import first_stamp, needs_of, settle
+from roost.store.settle.rows import Facts, Settlement
 
 Name = TypeVar("Name")
 Row = TypeVar("Row")
