@@ -11,9 +11,10 @@ import psycopg
 import pytest
 
 from roost.bench.postgres import ThrowawayPostgres
-from roost.store.contract import Recheck, Store
+from roost.store.contract import Store
 from roost.store.memory import MemoryStore
 from roost.store.postgres import PostgresStore
+from roost.store.recheck import Recheck
 from roost.store.sqlite import SqliteStore
 from tests.contract.tiny import CATALOGUE, MACHINES, add, is_sound, names, recheck_of
 

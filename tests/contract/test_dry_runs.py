@@ -10,7 +10,8 @@ import pytest
 
 from roost.model.errors import InvalidInput
 from roost.model.request import VM
-from roost.store.contract import LARGEST_GROUP, Outcome, Proposal, Recheck, Rejected, Round, Store
+from roost.store.contract import LARGEST_GROUP, Outcome, Proposal, Rejected, Round, Store
+from roost.store.recheck import Recheck
 from roost.store.sqlite import SqliteStore
 from tests.contract.conftest import Homes, in_postgres, in_sqlite
 from tests.contract.tiny import (

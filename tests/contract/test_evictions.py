@@ -17,9 +17,10 @@ from roost.model.request import UNCONSTRAINED, VM, Constraints, hold_of
 from roost.model.waiting import WAITING, Waiting
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
-from roost.store.contract import Committed, Conflict, Proposal, Recheck, Record, Rejected, Replayed, Store, Victim
+from roost.store.contract import Committed, Conflict, Proposal, Record, Rejected, Replayed, Store, Victim
 from roost.store.history import ledger_at
 from roost.store.memory import MemoryStore
+from roost.store.recheck import Recheck
 from tests.contract.conftest import that_last
 from tests.contract.tiny import (
     BIG,

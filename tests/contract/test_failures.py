@@ -12,7 +12,8 @@ from roost.model.failures import HALF_LIFE, KIND
 from roost.model.request import VM, Request
 from roost.model.rows import MachineState
 from roost.rules.policy import Policy
-from roost.store.contract import Proposal, Recheck, Record, SetCondition, Store
+from roost.store.contract import Proposal, Record, SetCondition, Store
+from roost.store.recheck import Recheck
 from tests.contract.conftest import Home
 from tests.contract.tiny import asked, head, is_sound, names, place, register, remove
 

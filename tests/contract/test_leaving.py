@@ -8,7 +8,8 @@ from roost.model.change import Placed
 from roost.model.request import VM, hold_of
 from roost.model.rows import MachineState
 from roost.store.audit import check_invariants
-from roost.store.contract import Committed, Place, Recheck, Store
+from roost.store.contract import Committed, Place, Store
+from roost.store.recheck import Recheck
 from tests.contract.tiny import SMALL, WHOLE, condition, head, move, names, place, release, unchanged, victim
 
 DOWN, READY = int(MachineState.DOWN), int(MachineState.READY)

@@ -13,8 +13,9 @@ import psycopg
 import pytest
 
 from roost.model.errors import InvalidInput
-from roost.store.contract import PolicyResult, Proposal, Recheck, Record, Store
+from roost.store.contract import PolicyResult, Proposal, Record, Store
 from roost.store.ledger import VMRow
+from roost.store.recheck import Recheck
 from roost.store.sqlite import SqliteStore
 from tests.contract.conftest import Home, Homes, in_postgres, in_sqlite
 from tests.contract.tiny import (

@@ -20,9 +20,10 @@ from roost.model.inventory import Catalogue
 from roost.model.request import VM
 from roost.model.zone import Resource
 from roost.store import postgres, sqlite
-from roost.store.contract import Recheck, Round, Store
+from roost.store.contract import Round, Store
 from roost.store.ledger import VMRow
 from roost.store.postgres import PostgresStore
+from roost.store.recheck import Recheck
 from roost.store.sql_text import latest, migrations
 from roost.store.sqlite import SqliteStore
 from tests.contract.tiny import (

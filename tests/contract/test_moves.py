@@ -6,7 +6,8 @@ import pytest
 
 from roost.model.change import Placed
 from roost.model.request import VM, hold_of
-from roost.store.contract import Committed, Conflict, Proposal, Recheck, Store
+from roost.store.contract import Committed, Conflict, Proposal, Store
+from roost.store.recheck import Recheck
 from tests.contract.tiny import (
     BIG,
     PAIRS,

@@ -5,17 +5,8 @@ from __future__ import annotations
 import pytest
 
 from roost.model.change import Placed
-from roost.store.contract import (
-    EXISTING,
-    Committed,
-    Conflict,
-    Premise,
-    Proposal,
-    Recheck,
-    Replayed,
-    SetCondition,
-    Store,
-)
+from roost.store.contract import EXISTING, Committed, Conflict, Premise, Proposal, Replayed, SetCondition, Store
+from roost.store.recheck import Recheck
 from tests.contract.conftest import Home, in_postgres
 from tests.contract.tiny import SMALL, Meanwhile, ask, condition, head, move, names, place, release, unchanged
 

@@ -10,9 +10,10 @@ import pytest
 
 from roost.model.change import Registered
 from roost.store.audit import audit
-from roost.store.contract import Committed, Conflict, Proposal, Recheck, Record, Store
+from roost.store.contract import Committed, Conflict, Proposal, Record, Store
 from roost.store.history import ledger_at
 from roost.store.ledger import Ledger
+from roost.store.recheck import Recheck
 from tests.contract.conftest import Home, that_last
 from tests.contract.tiny import (
     CATALOGUE,
@@ -126,6 +127,7 @@ def test_the_feed_says_who_asked_and_when(store: Store, recheck: Recheck, propos
     store.commit([place("k1", "t", {"a": "m1"})], recheck)
     record = Record(agent="a", by="ann", at=12.5)
     revision = head(store).revision
+    assert isinstance(proposal, msgspec.Struct)
     assert names(store.commit([msgspec.structs.replace(proposal, record=record)], recheck)) == ["committed"]
     ((_, entry),) = store.changes(revision).after(revision)
     assert (entry.key, entry.by, entry.at) == ("k", "ann", 12.5)

@@ -30,7 +30,6 @@ from roost.store.contract import (
     Mending,
     Outcome,
     Proposal,
-    Recheck,
     Record,
     Rejected,
     Replayed,
@@ -41,6 +40,7 @@ from roost.store.contract import (
 from roost.store.ledger import Ledger, TenantRow, VMRow, replayed
 from roost.store.postgres import PostgresStore
 from roost.store.postgres_line import Connection
+from roost.store.recheck import Recheck
 from roost.store.sqlite import SqliteStore
 from tests.contract.conftest import Home, Homes, in_postgres, in_sqlite, that_last
 from tests.contract.tiny import (
@@ -1227,7 +1227,7 @@ def test_the_tables_themselves_refuse_a_machine_over_capacity(
     Nothing of the group is done then, not even what was right: somebody has to look.
     """
     store.commit([place("k1", "t", {"a": "m1"})], recheck)
-    monkeypatch.setattr("roost.store.settle._Desk._check_evicted", lambda *_: None)
+    monkeypatch.setattr("roost.store.settle.eviction.check_evicted", lambda *_: None)
     with unchanged(store), pytest.raises(InvariantBroken, match="the database refuses"):
         store.commit([place("k3", "u", {"x": "m2"}), bad], Agreeable())
     assert names(store.commit([place("k3", "u", {"x": "m2"})], recheck)) == ["committed"]

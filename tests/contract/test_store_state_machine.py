@@ -524,6 +524,7 @@ class Insist:
             elif self.how == "ask":
                 group += [ask(proposal.key, proposal.request), proposal]
             elif self.how == "other":
+                assert isinstance(proposal, msgspec.Struct)
                 group.append(msgspec.structs.replace(proposal, request=b'{"asked":"something else"}'))
             else:
                 group.append(proposal)

@@ -17,8 +17,9 @@ from roost.model.inventory import catalogue_of, zone_of
 from roost.model.request import VM, Request
 from roost.model.thresholds import KIND, Thresholds
 from roost.rules.policy import Policy
-from roost.store.contract import Recheck, Store
+from roost.store.contract import Store
 from roost.store.history import ledger_at
+from roost.store.recheck import Recheck
 from roost.store.snapshot import decode_snapshot, encode_snapshot
 from roost.wiring import open_store
 from tests.contract.tiny import CATALOGUE, MACHINES, machine, register

@@ -12,7 +12,8 @@ from roost.model.inventory import MachineSpec
 from roost.model.request import VM, Request
 from roost.model.thresholds import KIND, Thresholds
 from roost.rules.policy import Policy
-from roost.store.contract import Conflict, Place, Proposal, Recheck, Store
+from roost.store.contract import Conflict, Place, Proposal, Store
+from roost.store.recheck import Recheck
 from tests.contract.tiny import (
     SMALL,
     WHOLE,

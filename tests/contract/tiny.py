@@ -17,24 +17,22 @@ from roost.store.contract import (
     NOTHING,
     AddMachines,
     Ask,
-    Bench,
     Decline,
     Move,
     Place,
     Premise,
     Proposal,
-    Recheck,
     Record,
     Register,
     Release,
     RemoveMachines,
     SetCondition,
     SetQuarantine,
-    StandingRecheck,
     Store,
     Victim,
 )
 from roost.store.ledger import Ledger, MachineRow, replayed
+from roost.store.recheck import CommitRows, Recheck, StandingRecheck
 
 CATALOGUE = Catalogue(
     name="tiny",
@@ -142,7 +140,7 @@ def release(
     premise: Premise = NO_PREMISE,
     stamp: int | None = None,
     waiting: Sequence[str] = (),
-) -> Proposal:
+) -> Release:
     """Take VMs of a tenant off machines."""
     return Release(
         key=key,
@@ -334,7 +332,7 @@ def is_sound(store: Store) -> None:
 # ------------------------------------------------------------------------------------------------------------ rechecks
 
 
-class AgreeableBench:
+class AgreeableRows:
     """Lets everything pass."""
 
     def place(self, machine: str, vm: VM, tenant: str) -> str | None:
@@ -362,9 +360,9 @@ class AgreeableBench:
 class Agreeable:
     """A re-check with a bug: it lets everything pass."""
 
-    def bench(self, rows: Sequence[MachineRow]) -> Bench:
+    def on(self, rows: Sequence[MachineRow]) -> CommitRows:
         """One that lets everything pass."""
-        return AgreeableBench()
+        return AgreeableRows()
 
     def standing(self) -> StandingRecheck:
         """Remembers nothing."""
@@ -380,11 +378,11 @@ class Stumbling(Agreeable):
     def __init__(self, after: int) -> None:
         self.left = after
 
-    def bench(self, rows: Sequence[MachineRow]) -> Bench:
+    def on(self, rows: Sequence[MachineRow]) -> CommitRows:
         """One that breaks down."""
         stumbling = self
 
-        class Stumbles(AgreeableBench):
+        class Stumbles(AgreeableRows):
             def place(self, machine: str, vm: VM, tenant: str) -> str | None:
                 stumbling.left -= 1
                 if stumbling.left < 0:
@@ -400,12 +398,12 @@ class Meanwhile:
     def __init__(self, recheck: Recheck, happens: Callable[[], None]) -> None:
         self.recheck, self.happens, self.times = recheck, happens, 0
 
-    def bench(self, rows: Sequence[MachineRow]) -> Bench:
+    def on(self, rows: Sequence[MachineRow]) -> CommitRows:
         """The usual one, after what happens the first time."""
         self.times += 1
         if self.times == 1:
             self.happens()
-        return self.recheck.bench(rows)
+        return self.recheck.on(rows)
 
     def standing(self) -> StandingRecheck:
         """Remembers nothing."""

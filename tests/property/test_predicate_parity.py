@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from roost.engine.recheck import Recheck, RecheckBench, rows_of
+from roost.engine.recheck import Recheck, RecheckedRows, rows_of
 from roost.engine.ruleset import BoundRule, RuleSet
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape, Shapes
@@ -182,13 +182,13 @@ class Side:
             self.view.set_field(at, field, value)
         setattr(self.rows[at], field, value)
 
-    def bench(self) -> RecheckBench:
+    def tested(self) -> RecheckedRows:
         """The store's rows, fresh."""
-        return self.recheck.bench(self.rows)
+        return self.recheck.on(self.rows)
 
     def check(self) -> None:
         """The agent's rows are what the store's rows say."""
-        assert differing(renumbered(self.view.machines), renumbered(self.bench().rows)) == []
+        assert differing(renumbered(self.view.machines), renumbered(self.tested().rows)) == []
 
 
 def differing(mine: NDArray[np.void], theirs: NDArray[np.void]) -> list[str]:
@@ -234,22 +234,22 @@ def test_what_an_agent_chooses_on_an_unchanged_machine_the_store_accepts(
     judged = side.engine.judge(side.view, shape, side.engine.desk)
     first = len(rules.cluster_validators)
     for at, verdict in enumerate(judged.verdicts.tolist()):
-        said = side.bench().place(SPECS[at].name, vm, tenant)
+        said = side.tested().place(SPECS[at].name, vm, tenant)
         if verdict < 0:
             assert said is None, f"{SPECS[at].name} is valid for the agent"
         elif verdict >= first and (bound := rules.validators[verdict - first]).rule.recheck:
             assert said == bound.reason(ZONE, int(judged.details[at])), "the agent is told the same"
 
-    bench = side.bench()
+    tested = side.tested()
     for top in (1, 1, 3, 2, 1):  # an agent decides several before it commits them together
         chosen = side.engine.assign(shape, top).machine
         if chosen < 0:
             break
-        assert side.bench().place(SPECS[chosen].name, vm, tenant) is None
-        assert bench.place(SPECS[chosen].name, vm, tenant) is None
+        assert side.tested().place(SPECS[chosen].name, vm, tenant) is None
+        assert tested.place(SPECS[chosen].name, vm, tenant) is None
         ACCOUNTS.put(side.rows[chosen], vm, tenant, 1)
         side.check()
-    assert differing(renumbered(bench.rows), renumbered(side.view.machines)) == []
+    assert differing(renumbered(tested.rows), renumbered(side.view.machines)) == []
 
 
 @each_policy
@@ -260,9 +260,9 @@ def test_the_store_refuses_exactly_what_a_marked_validator_refuses_and_names_it(
 ) -> None:
     """On anything that a table could hold, be it possible or not."""
     rows = [data.draw(any_row(at, vm)) for at in machines]
-    bench = recheck(name).bench(rows)
+    tested = recheck(name).on(rows)
     for row in rows:
-        assert bench.place(row.spec.name, vm, tenant) == refusal(name, row, vm, tenant)
+        assert tested.place(row.spec.name, vm, tenant) == refusal(name, row, vm, tenant)
 
 
 @each_policy
@@ -275,37 +275,37 @@ def test_one_bench_says_what_fresh_rows_would_and_going_back_leads_to_the_beginn
     rows = [data.draw(started_row(at)) for at in machines]
     side, which = recheck(name), st.integers(0, len(rows) - 1)
     one = often(data.draw(st.lists(any_vm, min_size=1, max_size=2)), any_vm)
-    before, bench = [row.copy() for row in rows], side.bench(rows)
-    start = bench.rows.copy()
+    before, tested = [row.copy() for row in rows], side.on(rows)
+    start = tested.rows.copy()
 
     accepted: list[tuple[int, VM, str]] = []
     for i, vm, tenant in data.draw(st.lists(st.tuples(which, one, tenants), min_size=2, max_size=12)):
         machine = rows[i].spec.name
-        said = bench.place(machine, vm, tenant)
-        assert said == side.bench(rows).place(machine, vm, tenant) == refusal(name, rows[i], vm, tenant)
+        said = tested.place(machine, vm, tenant)
+        assert said == side.on(rows).place(machine, vm, tenant) == refusal(name, rows[i], vm, tenant)
         if said is None:
             ACCOUNTS.put(rows[i], vm, tenant, 1)
             accepted.append((i, vm, tenant))
-        assert differing(bench.rows, rows_of(ZONE, rows, side.numbers)) == []
+        assert differing(tested.rows, rows_of(ZONE, rows, side.numbers)) == []
     for i, vm, tenant in data.draw(st.permutations(accepted)):
-        bench.remove(rows[i].spec.name, vm, tenant)
+        tested.remove(rows[i].spec.name, vm, tenant)
         ACCOUNTS.put(rows[i], vm, tenant, -1)
-        assert differing(bench.rows, rows_of(ZONE, rows, side.numbers)) == []
+        assert differing(tested.rows, rows_of(ZONE, rows, side.numbers)) == []
     assert rows == before
-    assert differing(bench.rows, start) == []
+    assert differing(tested.rows, start) == []
 
 
 @each_policy
 @given(data=st.data(), vm=any_vm)
 @settings(max_examples=examples(60))
-def test_a_condition_told_to_a_bench_counts_as_if_it_had_been_there(name: str, data: st.DataObject, vm: VM) -> None:
+def test_a_condition_told_to_a_commit_counts_as_if_it_had_been_there(name: str, data: st.DataObject, vm: VM) -> None:
     rows = [data.draw(any_row(at, vm)) for at in data.draw(st.lists(index, min_size=1, max_size=2, unique=True))]
-    bench = recheck(name).bench(rows)
+    tested = recheck(name).on(rows)
     for at, field, value in data.draw(conditions):
         row = rows[at % len(rows)]
-        bench.set_condition(row.spec.name, field, value)
+        tested.set_condition(row.spec.name, field, value)
         setattr(row, field, value)
-    fresh = recheck(name).bench(rows)
-    assert differing(bench.rows, fresh.rows) == []
+    fresh = recheck(name).on(rows)
+    assert differing(tested.rows, fresh.rows) == []
     for row in rows:
-        assert bench.place(row.spec.name, vm, "mine") == fresh.place(row.spec.name, vm, "mine")
+        assert tested.place(row.spec.name, vm, "mine") == fresh.place(row.spec.name, vm, "mine")

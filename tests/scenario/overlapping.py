@@ -24,6 +24,7 @@ from roost.store import contract
 from roost.store.contract import AddMachines, Committed, Outcome, Place, Proposal, Record, Release, Round
 from roost.store.ledger import Ledger, MachineRow
 from roost.store.postgres import PostgresStore
+from roost.store.recheck import CommitRows, StandingRecheck
 from tests.property.zones import STANDARD, ClusterPlan, build, policy
 
 PATIENCE = 30.0  # seconds to wait for what should happen at once
@@ -93,14 +94,14 @@ class Gate:
     def __init__(self) -> None:
         self._reached, self._opened, self._recheck = threading.Event(), threading.Event(), recheck()
 
-    def bench(self, rows: Sequence[MachineRow]) -> contract.Bench:
-        """The bench, once the gate is open."""
+    def on(self, rows: Sequence[MachineRow]) -> CommitRows:
+        """The usual rows, once the gate is open."""
         self._reached.set()
         if not self._opened.wait(PATIENCE):
             raise TimeoutError("nobody opened the gate")
-        return self._recheck.bench(rows)
+        return self._recheck.on(rows)
 
-    def standing(self) -> contract.StandingRecheck:
+    def standing(self) -> StandingRecheck:
         """Remembers nothing."""
         return self
 

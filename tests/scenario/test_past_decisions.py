@@ -19,8 +19,9 @@ from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
-from roost.store.contract import Outcome, Proposal, Recheck, Round
+from roost.store.contract import Outcome, Proposal, Round
 from roost.store.memory import MemoryStore
+from roost.store.recheck import Recheck
 from roost.wiring import open_agent, open_store, recorded_policy
 
 ZONE = Zone.synthetic(100, seed=1)

@@ -15,7 +15,8 @@ from typing import Protocol
 import msgspec
 
 from roost.model.errors import RoostError, StoreUnavailable
-from roost.store.contract import BEHIND, Ask, Conflict, Feed, Outcome, Proposal, Recheck, Round, Store
+from roost.store.contract import BEHIND, Ask, Conflict, Feed, Outcome, Proposal, Round, Store
+from roost.store.recheck import Recheck
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between attempts to reach the store
 ROWS = 1_000  # of the feed, at once

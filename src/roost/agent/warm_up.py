@@ -35,6 +35,6 @@ def warm_up(zone: Zone, policy: RulePolicy, *, looking: bool = False) -> None:
             allocator.release(placement.vm)
     if looking:
         allocator.engine.look(allocator.shape(wish, WHO))
-    bench = Recheck(zone, policy.rules).bench(holdings_of(allocator, [0], [0]))
-    if bench.place(zone.machine_names[0], wish, WHO) is None:
-        bench.remove(zone.machine_names[0], wish, WHO)
+    tested = Recheck(zone, policy.rules).on(holdings_of(allocator, [0], [0]))
+    if tested.place(zone.machine_names[0], wish, WHO) is None:
+        tested.remove(zone.machine_names[0], wish, WHO)

@@ -147,10 +147,10 @@ class Recheck:
         self.arms = [Arm(zone, each) for each in rules]
         self.numbers = TenantNumbers()
 
-    def bench(self, rows: Sequence[Holding]) -> RecheckBench:
+    def on(self, rows: Sequence[Holding]) -> RecheckedRows:
         """Test placements on these rows."""
         self._forget_numbers()
-        return RecheckBench(self, rows_of(self.zone, rows, self.numbers), _positions(self.zone, rows))
+        return RecheckedRows(self, rows_of(self.zone, rows, self.numbers), _positions(self.zone, rows))
 
     def standing(self) -> StandingRecheck:
         """The same for one authority: it remembers what rows look like."""
@@ -174,8 +174,8 @@ class StandingRecheck:
         self._versions = [UNKNOWN] * len(self._rows)
         self._numbers = self._recheck.numbers  # that the rows are in
 
-    def bench(self, rows: Sequence[Holding]) -> RecheckBench:
-        """Test placements on these rows. There is one bench at a time."""
+    def on(self, rows: Sequence[Holding]) -> RecheckedRows:
+        """Test placements on these rows, one group at a time."""
         self._recheck._forget_numbers()
         if self._numbers is not self._recheck.numbers:
             self._numbers, self._versions = self._recheck.numbers, [UNKNOWN] * len(self._rows)
@@ -192,7 +192,7 @@ class StandingRecheck:
                 changed.append(holding)
         if changed:
             positions |= self._make(changed)
-        return RecheckBench(self._recheck, self._rows, positions)
+        return RecheckedRows(self._recheck, self._rows, positions)
 
     def _make(self, holdings: Sequence[Holding]) -> dict[str, int]:
         """Rows of these machines; returns where they stand, of those that are known here."""
@@ -207,14 +207,14 @@ class StandingRecheck:
         return positions
 
     def written(self, rows: Iterable[Holding]) -> None:
-        """These rows are now what the last bench made of them."""
+        """These rows, of those that were tested last, are now what came of that."""
         index, specs = self._recheck.zone.machine_index, self._specs
         for holding in rows:
             if (at := index.get(holding.spec.name)) is not None and specs[at] is holding.spec:
                 self._versions[at] = holding.version
 
 
-class RecheckBench:
+class RecheckedRows:
     """The rows of one commit: each placement is tested on what those before it left."""
 
     def __init__(self, recheck: Recheck, rows: NDArray[np.void], positions: Mapping[str, int]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -21,9 +21,10 @@ from roost.model.availability import Short, Spread
 from roost.model.change import Entry, Eviction, Placed
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
-from roost.model.request import UNCONSTRAINED, VM, Constraints
+from roost.model.request import UNCONSTRAINED, Constraints
 from roost.model.thresholds import PurposeName
 from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
+from roost.store.recheck import Recheck
 
 LARGEST_GROUP = 1_024  # proposals that can share a transaction
 MOST_RESOURCES = 8  # columns that the tables have for amounts
@@ -187,9 +188,24 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     request: bytes
 
 
-Proposal = (
-    Place | Release | Move | SetCondition | SetQuarantine | AddMachines | RemoveMachines | Register | Decline | Ask
-)
+class Proposal(Protocol):
+    """Anything that a store can be asked to do: `store.settle.table` says how each kind is settled."""
+
+    @property
+    def key(self) -> str:
+        """Once committed, it is never done again."""
+
+    @property
+    def request(self) -> bytes:
+        """What was asked for, as JSON: the same key with another request is a mistake."""
+
+
+class Recorded(Proposal, Protocol):
+    """A proposal of which the store remembers what came of it."""
+
+    @property
+    def record(self) -> Record:
+        """How it came about."""
 
 
 # ---------------------------------------------------------------------------------------------------------- decisions
@@ -351,48 +367,6 @@ class Mending:
 
 
 # --------------------------------------------------------------------------------------------------------------- seam
-
-
-class Bench(Protocol):
-    """The rows of one commit, under the rules' eyes: each placement is tested on what those before it left."""
-
-    def place(self, machine: str, vm: VM, tenant: str) -> str | None:
-        """Put a VM on a machine if every re-checked validator agrees; else why not."""
-
-    def replace(self, machine: str, vm: VM, tenant: str) -> str | None:
-        """Test a VM on a machine that holds the same for it, without that. The row is the same afterwards."""
-
-    def remove(self, machine: str, vm: VM, tenant: str) -> None:
-        """Take a VM off a machine."""
-
-    def keep(self, machines: Iterable[str]) -> Any:
-        """Machines as they are, to `put_back` if something does not work out."""
-
-    def put_back(self, kept: Any) -> None:
-        """Let machines be as they were when they were kept."""
-
-    def set_condition(self, machine: str, field: str, value: int) -> None:
-        """A machine's condition changed."""
-
-
-class Recheck(Protocol):
-    """The validators that are marked for re-check, as the engine runs them."""
-
-    def bench(self, rows: Sequence[MachineRow]) -> Bench:
-        """Test placements on these rows."""
-
-    def standing(self) -> StandingRecheck:
-        """The same for one store, which tells it what it wrote: it remembers rows."""
-
-
-class StandingRecheck(Protocol):
-    """A re-check of one store."""
-
-    def bench(self, rows: Sequence[MachineRow]) -> Bench:
-        """Test placements on these rows."""
-
-    def written(self, rows: Iterable[MachineRow]) -> None:
-        """Of the rows that were on the last bench, these are now what it made of them."""
 
 
 class Store(Protocol):

@@ -11,20 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from roost.model.inventory import Catalogue
-from roost.store.contract import (
-    Decided,
-    Feed,
-    FeedRow,
-    Mending,
-    Outcome,
-    PolicyResult,
-    Proposal,
-    Recheck,
-    Round,
-)
+from roost.store.contract import Decided, Feed, FeedRow, Mending, Outcome, PolicyResult, Proposal, Round
 from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
 from roost.store.notes import Notes
-from roost.store.settle import Facts, Settlement, first_stamp, needs_of, settle
+from roost.store.recheck import Recheck
+from roost.store.settle.group import first_stamp, needs_of, settle
+from roost.store.settle.rows import Facts, Settlement
 from roost.store.standing import StandingRechecks
 
 Name = TypeVar("Name")

@@ -20,7 +20,7 @@ def insist(outcomes: Iterable[Outcome]) -> None:
 class NoMachines:
     """What a commit is re-checked by that touches no machine."""
 
-    def bench(self, rows: Sequence[MachineRow]) -> NoMachines:
+    def on(self, rows: Sequence[MachineRow]) -> NoMachines:
         assert not rows
         return self
 

@@ -15,11 +15,13 @@ from roost.model.change import ENTRIES
 from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreBroken, StoreUnavailable, Taken
 from roost.model.inventory import Catalogue
 from roost.store.codec import Codec, encode, feed_row
-from roost.store.contract import AddMachines, Decided, Feed, Mending, Note, Outcome, Proposal, Recheck, Round
+from roost.store.contract import AddMachines, Decided, Feed, Mending, Note, Outcome, Proposal, Round
 from roost.store.ledger import Ledger
 from roost.store.plainly import NoMachines, insist
 from roost.store.postgres_line import RACES, Connection, Line, said
-from roost.store.settle import Facts, Needs, Settlement, needs_of, settle
+from roost.store.recheck import Recheck
+from roost.store.settle.group import needs_of, settle
+from roost.store.settle.rows import Facts, Needs, Settlement
 from roost.store.sql_text import latest, migrations, queries
 from roost.store.tables import SLICE, Tables, slices
 

@@ -17,12 +17,14 @@ from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreUnava
 from roost.model.inventory import Catalogue
 from roost.store.checkpointer import TOO_LONG, Checkpointer
 from roost.store.codec import Codec, encode, feed_row, text_of
-from roost.store.contract import AddMachines, Feed, Mending, Outcome, Proposal, Recheck, Round, StandingRecheck
+from roost.store.contract import AddMachines, Feed, Mending, Outcome, Proposal, Round
 from roost.store.file_lock import FileLock
 from roost.store.ledger import Ledger, MachineRow, TenantRow
 from roost.store.notes import Notes
 from roost.store.plainly import NoMachines, insist
-from roost.store.settle import Facts, Settlement, first_stamp, needs_of, settle
+from roost.store.recheck import Recheck, StandingRecheck
+from roost.store.settle.group import first_stamp, needs_of, settle
+from roost.store.settle.rows import Facts, Settlement
 from roost.store.sql_text import latest, migrations, queries
 from roost.store.sqlite_failure import failure, is_damage
 from roost.store.standing import StandingRechecks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-from roost.store.contract import Recheck, StandingRecheck
+from roost.store.recheck import Recheck, StandingRecheck
 
 
 class StandingRechecks:

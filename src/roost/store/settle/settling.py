@@ -1,0 +1,75 @@
+"""One group being settled: what its verbs read, what they have changed so far, and how they say what they did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from roost.model.change import Entry, Placed, Registered
+from roost.store.contract import Decided, Reason, Recorded
+from roost.store.ledger import Accounts, MachineRow
+from roost.store.recheck import CommitRows
+from roost.store.settle.rows import Facts, Settlement
+
+
+class Lost(Exception):
+    """A race was lost: whoever settles the group makes a `Conflict` of it. A verb raises it before it changes a row."""
+
+    def __init__(self, reason: Reason, detail: str, machines: Sequence[str] = (), stamp: int | None = None) -> None:
+        self.reason, self.detail, self.machines, self.stamp = reason, detail, machines, stamp
+
+
+class Settling:
+    """The freshest rows, as the proposals so far have left them, and the settlement that grows meanwhile.
+
+    `tested` has the machines' rows once more, as the rules read them: verbs keep the two in step.
+    """
+
+    def __init__(self, facts: Facts, accounts: Accounts, tested: CommitRows, first_stamp: int, strict: bool) -> None:
+        self.facts, self.accounts, self.tested, self.strict = facts, accounts, tested, strict
+        self.stamp = first_stamp  # of the proposal that is being settled
+        self.started = {name: row.version for name, row in facts.machines.items()} if strict else {}
+        self.result = Settlement()
+
+    def decide(
+        self,
+        proposal: Recorded,
+        generation: int = 0,
+        placed: tuple[Placed, ...] = (),
+        outcome: Literal["committed", "declined"] = "committed",
+    ) -> None:
+        """Remember what came of a key, so that it is answered alike when it is asked for again."""
+        record = proposal.record
+        self.result.decided[proposal.key] = Decided(
+            key=proposal.key,
+            outcome=outcome,
+            request=proposal.request,
+            record=msgspec.structs.replace(record, generation=generation) if generation else record,
+            placed=placed,
+        )
+
+    def enter(self, proposal: Recorded, **changes: Any) -> None:
+        """What a proposal changed goes into the feed, with who asked for it and when."""
+        record = proposal.record
+        self.result.entries.append(Entry(key=proposal.key, by=record.by, at=record.at, **changes))
+
+    def touch(self, name: str, versions: dict[str, int]) -> MachineRow:
+        """A machine row that this proposal changes, under its next version."""
+        row = self.facts.machines[name]
+        if name not in versions:
+            row.version += 1
+            versions[name] = row.version
+            self.result.machines[name] = row
+        return row
+
+    def change_entry(self, place: tuple[str, str], value: str | None) -> Registered:
+        """Set an entry of the registry, by kind and name; None removes it."""
+        now = self.facts.registry.get(place)
+        self.result.registry[place] = value
+        if value is None:
+            del self.facts.registry[place]
+        else:
+            self.facts.registry[place] = value
+        return Registered(*place, now, value)

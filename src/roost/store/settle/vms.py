@@ -1,0 +1,89 @@
+"""What the verbs share that speak of a tenant's VMs: what they rest on, and how rows change with a VM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from roost.model.change import Placed, Registered
+from roost.model.request import HOLD, Constraints
+from roost.model.waiting import WAITING, Waiting
+from roost.store.contract import Move, Place, Release
+from roost.store.ledger import TenantRow, VMRow
+from roost.store.settle.settling import Lost, Settling
+
+
+def check_premise(proposal: Place | Release | Move, stamp: int) -> None:
+    """What whoever asks was told of the tenant is still so, whatever the agent knows."""
+    if not proposal.premise.holds(stamp):
+        state = f"is at generation {stamp} by now" if stamp else "has no VMs by now"
+        raise Lost("premise", f"tenant {proposal.tenant} {state}", stamp=stamp)
+
+
+def check_tenant(proposal: Place | Move, known: TenantRow | None, settling: Settling) -> None:
+    """The tenant is as the proposal knows it, as far as that matters."""
+    tenant, now = proposal.tenant, known.stamp if known else 0
+    if known and known.constraints != proposal.constraints:
+        raise Lost("tenant", f"tenant {tenant} has other constraints by now", stamp=now)
+    if now != proposal.stamp and (settling.strict or proposal.constraints.on_places):
+        raise Lost("tenant", f"tenant {tenant} has other VMs by now", stamp=now)
+
+
+def room_of(settling: Settling, machine: str) -> list[int]:
+    """What nobody holds of a machine, by resource."""
+    row = settling.facts.machines[machine]
+    return [has - used for has, used in zip(row.spec.capacity, row.taken(settling.accounts.resources), strict=True)]
+
+
+def as_it_runs(settling: Settling, vm: Placed) -> Placed:
+    """A VM that is where a proposal says, with all that the store knows of it."""
+    there = settling.facts.vms[vm.vm]
+    return Placed(vm.vm, there.spec, there.machine, there.since)
+
+
+def put_on(settling: Settling, placed: Sequence[Placed], tenant: str, versions: dict[str, int]) -> None:
+    """The rows have these VMs."""
+    for each in placed:
+        settling.accounts.put(settling.touch(each.machine, versions), each.spec, tenant, 1)
+        settling.facts.vms[each.vm] = settling.result.vms[each.vm] = VMRow.of(tenant, each)
+
+
+def take_off(settling: Settling, released: Sequence[Placed], tenant: str, versions: dict[str, int]) -> None:
+    """The rows no longer have these VMs."""
+    result = settling.result
+    for each in released:
+        settling.accounts.put(settling.touch(each.machine, versions), each.spec, tenant, -1)
+        del settling.facts.vms[each.vm]
+        if each.vm not in result.vms:
+            result.freed.add(each.vm)
+        result.vms[each.vm] = None
+
+
+def fewer(settling: Settling, tenant: str, known: TenantRow, gone: int) -> int:
+    """A tenant has fewer VMs; says how many are left. Without any it is no more."""
+    facts, result, rest = settling.facts, settling.result, known.vms - gone
+    if rest:
+        facts.tenants[tenant] = result.tenants[tenant] = TenantRow(known.constraints, settling.stamp, rest)
+    else:
+        del facts.tenants[tenant]
+        result.tenants[tenant] = None
+    return rest
+
+
+def wait(
+    settling: Settling, gone: Sequence[Placed], tenant: str, constraints: Constraints, proposal: Place | Release
+) -> tuple[Registered, ...]:
+    """Those of the evicted VMs that want to be placed again wait for that, where everybody sees it."""
+    changes = []
+    for each in gone:
+        if each.spec.requeue and not each.vm.endswith(HOLD):
+            waiting = Waiting(
+                tenant=tenant,
+                spec=each.spec,
+                constraints=constraints,
+                since=proposal.record.at,
+                cause=proposal.key,
+            )
+            changes.append(settling.change_entry((WAITING, each.vm), msgspec.json.encode(waiting).decode()))
+    return tuple(changes)
