@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from roost.engine.choice import Favourite
 from roost.engine.selection import Engine
 from roost.model.request import VM, Constraints
 from tests.oracle.plain import Wish
@@ -22,7 +23,7 @@ def favourite(world: World, wish: Wish, top: int, seed: int) -> int:
     engine = Engine(allocator.view, allocator.policy.rules, seed)
     shape = allocator.shapes.of(wish.vm, 1)
     engine.desk.open(wish.constraints, world.oracle.homes(wish.tenant), wish.remaining)
-    machine = engine.assign(shape, -top).machine
+    machine = engine.assign(shape, Favourite(top)).machine
     engine.desk.close()
     allocator.view.remove(machine, shape)
     return machine

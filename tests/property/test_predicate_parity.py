@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from roost.engine.choice import BEST, AmongBest
 from roost.engine.recheck import Recheck, RecheckedRows, rows_of
 from roost.engine.ruleset import BoundRule, RuleSet
 from roost.engine.selection import Engine
@@ -241,8 +242,8 @@ def test_what_an_agent_chooses_on_an_unchanged_machine_the_store_accepts(
             assert said == bound.reason(ZONE, int(judged.details[at])), "the agent is told the same"
 
     tested = side.tested()
-    for top in (1, 1, 3, 2, 1):  # an agent decides several before it commits them together
-        chosen = side.engine.assign(shape, top).machine
+    for choice in (BEST, BEST, AmongBest(3), AmongBest(2), BEST):  # an agent decides several, then commits them together
+        chosen = side.engine.assign(shape, choice).machine
         if chosen < 0:
             break
         assert side.tested().place(SPECS[chosen].name, vm, tenant) is None

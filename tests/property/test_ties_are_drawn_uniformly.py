@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from roost.engine.choice import AmongBest
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
 from tests.oracle.plain import Wish
@@ -94,7 +95,7 @@ def draw_top(world: World, wish: Wish, top: int) -> Callable[[], int]:
 
     def draw() -> int:
         engine.desk.open(wish.constraints, homes, wish.remaining)
-        machine = engine.assign(shape, top).machine
+        machine = engine.assign(shape, AmongBest(top)).machine
         engine.desk.close()
         view.remove(machine, shape)
         return machine

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from roost.engine.choice import BEST, AmongBest, Choice
 from roost.engine.selection import Assignment, CacheLimits
 from roost.engine.shape import Shape
 from roost.model.request import VM, Constraints, Request
@@ -86,8 +87,8 @@ class World:
         engine = self.allocator.engine
         choose = engine.assign
 
-        def assign(shape: Shape, top: int = 1) -> Assignment:
-            self._assigned.append(choose(shape, top))
+        def assign(shape: Shape, choice: Choice = BEST) -> Assignment:
+            self._assigned.append(choose(shape, choice))
             return self._assigned[-1]
 
         engine.assign = assign  # type: ignore[method-assign]
@@ -435,7 +436,7 @@ class World:
             engine = allocator.engine
             shape = allocator.shape(wish.vm, wish.tenant, purpose=wish.purpose)
             engine.desk.open(wish.constraints, homes, wish.remaining)
-            assigned = engine.assign(shape, top)
+            assigned = engine.assign(shape, AmongBest(top))
             engine.desk.close()
             if assigned.machine >= 0:
                 allocator.view.remove(assigned.machine, shape)

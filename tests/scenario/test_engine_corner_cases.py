@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from roost.engine.selection import LARGEST_TOP, CacheLimits
+from roost.engine.choice import MOST_AMONG, AmongBest
+from roost.engine.selection import CacheLimits
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
@@ -89,17 +90,17 @@ def test_a_draw_among_more_than_the_largest_top_is_refused_or_cut_to_it() -> Non
     allocator = Allocator(Zone.synthetic(1_200, seed=0), policy("fast"))
     shape = allocator.shapes.of(VM("A1"), 1)
     try:
-        assigned = allocator.engine.assign(shape, LARGEST_TOP + 50)
+        assigned = allocator.engine.assign(shape, AmongBest(MOST_AMONG + 50))
     except InvalidInput:
         return
-    assert assigned.tied <= LARGEST_TOP
+    assert assigned.tied <= MOST_AMONG
 
 
-@pytest.mark.parametrize("top", [0, -1])
-def test_a_draw_among_none_is_refused(top: int) -> None:
+@pytest.mark.parametrize("n", [0, -1])
+def test_a_draw_among_none_is_refused(n: int) -> None:
     allocator = Allocator(build(STANDARD, (ClusterPlan(0, 0, (1,)),)), policy("fast"))
-    with pytest.raises(InvalidInput, match="top"):
-        allocator.engine.assign(allocator.shapes.of(VM("A1"), 1), top)
+    with pytest.raises(InvalidInput, match="choice"):
+        allocator.engine.assign(allocator.shapes.of(VM("A1"), 1), AmongBest(n))
 
 
 # ------------------------------------------------------------------------------------------------------ caches

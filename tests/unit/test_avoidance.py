@@ -3,6 +3,7 @@
 import pytest
 
 from roost.agent.avoidance import Avoidance
+from roost.engine.choice import BEST, AmongBest, Favourite
 from roost.model.errors import InvalidInput
 
 
@@ -11,7 +12,7 @@ def test_without_conflicts_only_the_best_is_good_enough() -> None:
     for _ in range(200):
         avoidance.note(conflict=False)
     assert avoidance.ratio == 0.0
-    assert {avoidance.draw() for _ in range(1_000)} == {1}
+    assert {avoidance.draw() for _ in range(1_000)} == {BEST}
 
 
 def test_the_chance_of_a_random_draw_is_the_share_of_conflicts_in_the_window() -> None:
@@ -20,8 +21,8 @@ def test_the_chance_of_a_random_draw_is_the_share_of_conflicts_in_the_window() -
         avoidance.note(conflict=i % 5 == 0)
     assert avoidance.ratio == pytest.approx(0.2)
     drawn = [avoidance.draw() for _ in range(20_000)]
-    assert set(drawn) == {1, 100}
-    assert drawn.count(100) / len(drawn) == pytest.approx(0.2, abs=0.015)
+    assert set(drawn) == {BEST, AmongBest(100)}
+    assert drawn.count(AmongBest(100)) / len(drawn) == pytest.approx(0.2, abs=0.015)
 
 
 def test_an_agent_keeps_to_its_own_machines_ten_times_as_often_as_it_loses() -> None:
@@ -30,15 +31,15 @@ def test_an_agent_keeps_to_its_own_machines_ten_times_as_often_as_it_loses() -> 
         avoidance.note(conflict=i % 50 == 0)
     assert avoidance.ratio == pytest.approx(0.02)
     drawn = [avoidance.draw() for _ in range(20_000)]
-    assert set(drawn) == {1, -100}
-    assert drawn.count(-100) / len(drawn) == pytest.approx(0.2, abs=0.015)
+    assert set(drawn) == {BEST, Favourite(100)}
+    assert drawn.count(Favourite(100)) / len(drawn) == pytest.approx(0.2, abs=0.015)
 
 
 def test_an_agent_that_loses_often_keeps_to_its_own_machines_always() -> None:
     avoidance = Avoidance(top=100, window=50)
     for i in range(50):
         avoidance.note(conflict=i % 5 == 0)
-    assert {avoidance.draw() for _ in range(1_000)} == {-100}
+    assert {avoidance.draw() for _ in range(1_000)} == {Favourite(100)}
 
 
 @pytest.mark.parametrize("favourites", [True, False])
@@ -46,7 +47,7 @@ def test_avoidance_that_is_off_never_avoids(favourites: bool) -> None:
     avoidance = Avoidance(top=1, favourites=favourites)
     for _ in range(50):
         avoidance.note(conflict=True)
-    assert {avoidance.draw() for _ in range(1_000)} == {1}
+    assert {avoidance.draw() for _ in range(1_000)} == {BEST}
 
 
 def test_what_left_the_window_is_forgotten() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roost.engine.choice import AmongBest, Choice, Favourite
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
@@ -152,15 +153,15 @@ def test_a_request_never_evicts_its_own_vms() -> None:
     assert not full.ok
 
 
-@pytest.mark.parametrize("top", [-100, 100], ids=["favourites", "draws"])
-def test_nobody_gives_way_only_because_somebody_avoids_conflicts(top: int) -> None:
+@pytest.mark.parametrize("choice", [Favourite(100), AmongBest(100)], ids=["favourites", "draws"])
+def test_nobody_gives_way_only_because_somebody_avoids_conflicts(choice: Choice) -> None:
     for seed in range(10):
         where = Allocator(zone(machines=4), Policy.parse(PLAIN), seed)
         place(where, "batch", "eight", "iron", 3)
-        decision = where.allocate(Request("shop", (VM("eight", priority="gold"),)), top)
+        decision = where.allocate(Request("shop", (VM("eight", priority="gold"),)), choice)
         assert decision.victims == ()
-        decision = where.allocate(Request("shop", (VM("eight", priority="gold"),)), top)
-        assert (len(decision.victims), decision.trial.top) == (1, top)
+        decision = where.allocate(Request("shop", (VM("eight", priority="gold"),)), choice)
+        assert (len(decision.victims), decision.trial.choice) == (1, choice)
         where.check_invariants()
         assert str(decision.explanation)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from roost import VM, Allocator, Constraints, InvalidInput, Policy, Request, Zone
+from roost.engine.choice import AmongBest, Favourite
 from roost.engine.selection import CacheLimits, Engine
 
 HALF = """\
@@ -147,10 +148,11 @@ def test_a_tenant_of_thousands_grows_under_constraints(allocator: Allocator) -> 
     assert max(np.bincount(homes)) <= 20
 
 
-@pytest.mark.parametrize("top", [0, 1_001])
-def test_a_draw_among_too_many_is_refused(allocator: Allocator, top: int) -> None:
-    with pytest.raises(InvalidInput, match="top"):
-        allocator.engine.assign(allocator.shapes.of(VM("A1"), 1), top)
+@pytest.mark.parametrize("way", [AmongBest, Favourite])
+@pytest.mark.parametrize("n", [-1, 0, 1, 1_001])
+def test_a_choice_among_none_or_too_many_is_refused(way: type[AmongBest | Favourite], n: int) -> None:
+    with pytest.raises(InvalidInput, match="choice"):
+        way(n)
 
 
 def test_a_seed_or_a_limit_out_of_range_is_refused() -> None:

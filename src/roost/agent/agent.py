@@ -46,6 +46,7 @@ from roost.agent.operation import (
 )
 from roost.agent.replica import Replica, RoundAhead
 from roost.agent.verbs.healable import set_aside, to_heal
+from roost.engine.choice import BEST, Choice
 from roost.engine.explain import Explanation, WhyNot
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
@@ -550,12 +551,12 @@ class Agent:
 
     def _place(self, ticket: Ticket, operation: PlaceVMs, round_: int, position: int) -> Proposal:
         replica, request = self.replica, operation.request
-        top = self.avoidance.draw()
+        choice = self.avoidance.draw()
         known = replica.allocator.tenants.get(request.tenant)
         if operation.requeued:
             request = operation.request_now(known is not None)
         purpose = Purpose.HEALING if operation.healing else None
-        return self._propose(ticket, request, round_, position, known.stamp if known else 0, top, purpose)
+        return self._propose(ticket, request, round_, position, known.stamp if known else 0, choice, purpose)
 
     def _heal(self, ticket: Ticket, operation: HealVMs, round_: int, position: int) -> Proposal:
         """VMs that are still on machines that are not ready are placed again; if all are well, that is said."""
@@ -563,10 +564,10 @@ class Agent:
         lost, held = to_heal(allocator, operation)
         wishes = tuple([msgspec.structs.replace(vm.vm, name=vm.name) for vm in lost])
         stamp = allocator.tenants[operation.tenant].stamp
-        top = self.avoidance.draw()
+        choice = self.avoidance.draw()
         request, leaving = Request(operation.tenant, wishes), (*lost, *held)
         aside = set_aside(allocator.zone, operation.aside)
-        return self._propose(ticket, request, round_, position, stamp, top, Purpose.HEALING, leaving, aside)
+        return self._propose(ticket, request, round_, position, stamp, choice, Purpose.HEALING, leaving, aside)
 
     def _propose(
         self,
@@ -575,7 +576,7 @@ class Agent:
         round_: int,
         position: int,
         stamp: int,
-        top: int,
+        choice: Choice,
         purpose: Purpose | None,
         leaving: Sequence[RunningVM] = (),
         aside: NDArray[np.int64] = NOWHERE,
@@ -584,14 +585,14 @@ class Agent:
         replica, at = self.replica, self._now()
         ticket.search = ticket.search or self._search(request)
         decision = ticket.decision = replica.place(
-            request, round_, position, top, at, purpose, leaving, ticket.search, aside
+            request, round_, position, choice, at, purpose, leaving, ticket.search, aside
         )
         ticket.decided = self._clock()
         if not decision.ok and ticket.unfinished and not ticket.dry:
             raise _Unfinished
         if (
             self.shadow is not None
-            and decision.trial.top == 1
+            and decision.trial.choice == BEST
             and not (decision.trial.sought or len(aside) or ticket.dry)
         ):  # what avoids conflicts, or machines, or was sought for the sake of other VMs, is no policy's choice
             self.shadow.look(decision)
@@ -620,7 +621,7 @@ class Agent:
             sought=trial.sought,
             victims=replica.victims(round_, position) if decision.victims else (),
             lots=int(arm.engine.rng[0]),
-            avoiding=trial.top != 1,
+            avoiding=trial.choice != BEST,
             purpose=PURPOSES[decision.purpose],
         )
         if not decision.ok:

@@ -12,7 +12,7 @@ from collections import deque
 import msgspec
 import numpy as np
 
-from roost.engine.selection import LARGEST_TOP
+from roost.engine.choice import BEST, MOST_AMONG, AmongBest, Choice, Favourite
 from roost.model.errors import InvalidInput
 from roost.model.random_state import restore, state_of
 
@@ -27,16 +27,16 @@ class AvoidanceMemory(msgspec.Struct, frozen=True):
 
 
 class Avoidance:
-    """Among how many machines to choose, by how many of the last commits were lost."""
+    """How to choose machines, by how many of the last commits were lost."""
 
     def __init__(self, top: int = 100, window: int = 50, seed: int = 0, *, favourites: bool = True) -> None:
-        """`top` 1 turns it off; without `favourites` it is Protean's."""
-        self._favourites = favourites
-        if not 1 <= top <= LARGEST_TOP:
-            raise InvalidInput("top", f"is {top}", f"use 1 (off) to {LARGEST_TOP:,}")
+        """`top`: among how many machines to choose; 1 turns it off. Without `favourites` it is Protean's."""
+        if not 1 <= top <= MOST_AMONG:
+            raise InvalidInput("top", f"is {top}", f"use 1 (off) to {MOST_AMONG:,}")
         if window < 1:
             raise InvalidInput("window", f"is {window}", "use at least 1")
-        self.top = top
+        self._eagerness = EAGERNESS if favourites else 1
+        self._apart: Choice = BEST if top == 1 else Favourite(top) if favourites else AmongBest(top)
         self._recent: deque[bool] = deque(maxlen=window)
         self._conflicts = 0
         self._random = np.random.default_rng(seed)
@@ -53,14 +53,11 @@ class Avoidance:
         self._recent.append(conflict)
         self._conflicts += conflict
 
-    def draw(self) -> int:
-        """Among how many machines to choose this time; below zero: to take the favourite of so many, without a draw."""
-        if not self._conflicts or self.top == 1:
-            return 1
-        chance = EAGERNESS * self.ratio if self._favourites else self.ratio
-        if self._random.random() >= chance:
-            return 1
-        return -self.top if self._favourites else self.top
+    def draw(self) -> Choice:
+        """How to choose this time."""
+        if not self._conflicts or self._apart is BEST:
+            return BEST
+        return BEST if self._random.random() >= self._eagerness * self.ratio else self._apart
 
     def memory(self) -> AvoidanceMemory:
         """All that the next draws depend on."""

@@ -51,6 +51,7 @@ from numpy.typing import NDArray
 from roost.agent.registry import Registry
 from roost.agent.relief import Relief
 from roost.agent.waiting import WaitingBook
+from roost.engine.choice import BEST, Choice
 from roost.engine.recheck import rows_of
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
@@ -154,7 +155,7 @@ class Replica:
         request: Request,
         round_: int,
         position: int,
-        top: int = 1,
+        choice: Choice = BEST,
         at: float = 0.0,
         purpose: Purpose | None = None,
         leaving: Sequence[RunningVM] = (),
@@ -164,7 +165,7 @@ class Replica:
         """Place a request here and now, ahead of the feed; MustWait is raised if what would have to go is unclear."""
         books, known = self.allocator.vms, self.allocator.tenants.get(request.tenant)
         created = known.created if known else 0
-        decision = self.allocator.decide(request, top, at, self.unclear, leaving, purpose, search, aside)
+        decision = self.allocator.decide(request, choice, at, self.unclear, leaving, purpose, search, aside)
         if decision.ok:
             vms = tuple([books[placement.vm] for placement in decision.placements])
             ahead = Ahead(request.tenant, decision.constraints, vms, decision.victims, tuple(leaving), created)

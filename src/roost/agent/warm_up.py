@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from roost.agent.replica import holdings_of
+from roost.engine.choice import BEST, AmongBest
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import RulePolicy
 from roost.model.inventory import zone_of
@@ -30,8 +31,8 @@ def warm_up(zone: Zone, policy: RulePolicy, *, looking: bool = False) -> None:
     allocator = Allocator(zone, policy)
     smallest = min((t for t in zone.vm_types if t.demand), key=lambda t: min(t.demand.values()))
     wish = VM(smallest.name)
-    for top in (1, 2):
-        for placement in allocator.allocate(Request(WHO, (wish,)), top).placements:
+    for choice in (BEST, AmongBest(2)):
+        for placement in allocator.allocate(Request(WHO, (wish,)), choice).placements:
             allocator.release(placement.vm)
     if looking:
         allocator.engine.look(allocator.shape(wish, WHO))

@@ -8,10 +8,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from roost.engine.choice import MOST_AMONG
 from roost.engine.kernel.codes import INVALID
 from roost.engine.rule import Rule
 from roost.engine.ruleset import BoundRule, RuleSet
-from roost.engine.selection import LARGEST_TOP, Engine, Judgement
+from roost.engine.selection import Engine, Judgement
 from roost.engine.shape import Shape
 from roost.engine.view import View
 from roost.model.zone import Zone
@@ -62,8 +63,8 @@ def as_good(rules: RuleSet, view: View, shape: Shape, chosen: int, keys: NDArray
     """
     if not overfills(view, shape, chosen):
         return 1
-    best = min(LARGEST_TOP, max(1, ceil(rules.evictions.among * len(keys))))
-    return min(LARGEST_TOP, int((keys <= np.partition(keys, best - 1)[best - 1]).sum()))
+    best = min(MOST_AMONG, max(1, ceil(rules.evictions.among * len(keys))))
+    return min(MOST_AMONG, int((keys <= np.partition(keys, best - 1)[best - 1]).sum()))
 
 
 def machine_stages(engine: Engine, view: View, judged: Judgement, chosen: NDArray[np.int64]) -> list[Stage]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from roost.engine.choice import BEST, MOST_AMONG, Choice
 from roost.engine.huge_pages import zeros
 from roost.engine.kernel.asking import ASKED, CHOOSING, addresses
 from roost.engine.kernel.codes import BITS, CLUSTER_FAULT, INVALID, LISTED, SEEN
@@ -21,8 +22,6 @@ from roost.engine.shape import Shape
 from roost.engine.tenant import TenantDesk
 from roost.engine.view import View
 from roost.model.errors import InvalidInput
-
-LARGEST_TOP = 1_000  # machines that a conflict-avoiding draw may be among, or the search for who gives way most cheaply
 
 # What it costs, on each of some machines, that others give way to a VM there; None where that cannot be asked of them.
 Prices = Callable[[Shape, Sequence[int]], Sequence[tuple[float, ...] | None]]
@@ -140,7 +139,7 @@ class Engine:
         self._outlooks = view.outlooks
         self.desk = TenantDesk(view)
         self.rng = np.array([seed, seed], np.uint64)
-        self._scratch = np.zeros((5, max(LARGEST_TOP, len(view.clusters))), np.int64)
+        self._scratch = np.zeros((5, max(MOST_AMONG, len(view.clusters))), np.int64)
         self._undo = zeros((3 * len(view.machines) + 2 * len(view.racks) + len(view.clusters) + 8, 4), np.int64)
 
         # What the kernel is given every time, in its order.
@@ -157,14 +156,8 @@ class Engine:
         self._choosing: NDArray[np.int64] | None = None
         self._comparing: NDArray[np.int64] | None = None
 
-    def assign(self, shape: Shape, top: int = 1) -> Assignment:
-        """Choose a machine for one VM of the tenant at the desk and put it there.
-
-        `top` > 1 draws among that many of the best; below -1, of that many of the best the one that an agent of this
-        seed likes most is taken: always the same, until it is full, and agents of other seeds like others.
-        """
-        if top == -1 or not 1 <= abs(top) <= LARGEST_TOP:
-            raise InvalidInput("top", f"is {top}", f"use 1 to {LARGEST_TOP:,}, or as much below zero")
+    def assign(self, shape: Shape, choice: Choice = BEST) -> Assignment:
+        """Choose a machine for one VM of the tenant at the desk and put it there."""
         view, desk, pool = self.view, self.desk, self.evaluations
         if view.outlooks != self._outlooks:
             self._look_anew()
@@ -185,7 +178,7 @@ class Engine:
             self._choosing = addresses(self.kernel, CHOOSING)
         machine, updated, fault, tied, clusters, listed = self._assign(
             self._choosing, *self._standing, desk.homes, desk.constrained, shape.plain, *evaluation.arrays,
-            evaluation.ranking, top, self.rules.evictions.among if self._prices or self.sparing else -1.0,
+            evaluation.ranking, choice.code, self.rules.evictions.among if self._prices or self.sparing else -1.0,
         )  # fmt: skip
         if fault:
             raise self._forget(shape, fault)

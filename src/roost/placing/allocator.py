@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from roost.engine.choice import BEST, Choice
 from roost.engine.explain import Explanation, Subject, WhyNot, explaining, why_not
 from roost.engine.kernel.compiler import compile_rules
 from roost.engine.pools import PoolStats
@@ -153,14 +154,16 @@ class Allocator:
 
     # ------------------------------------------------------------------------------------------- placing
 
-    def allocate(self, request: Request, top: int = 1, at: float = 0.0, purpose: Purpose | None = None) -> Decision:
+    def allocate(
+        self, request: Request, choice: Choice = BEST, at: float = 0.0, purpose: Purpose | None = None
+    ) -> Decision:
         """Place all VMs of a request, or none. A request that makes no sense raises; one that does not fit does not.
 
-        `top` > 1 draws each machine among that many of the best, not among the very best only; `at`: what time it is,
-        in seconds since 1970. VMs of lower priority that have to give way are released. `purpose`: unless it is said,
-        VMs of a tenant that has some are a scale-out, and others a new deployment.
+        `choice`: which of the valid machines each VM gets, if not the best; `at`: what time it is, in seconds since
+        1970. VMs of lower priority that have to give way are released. `purpose`: unless it is said, VMs of a tenant
+        that has some are a scale-out, and others a new deployment.
         """
-        decision = self.decide(request, top, at, purpose=purpose)
+        decision = self.decide(request, choice, at, purpose=purpose)
         for victim in decision.victims:
             self.strike(victim)
         return decision
@@ -168,7 +171,7 @@ class Allocator:
     def decide(
         self,
         request: Request,
-        top: int = 1,
+        choice: Choice = BEST,
         at: float = 0.0,
         fixed: Callable[[RunningVM], bool] = never,
         leaving: Sequence[RunningVM] = (),
@@ -196,9 +199,9 @@ class Allocator:
         beside = seating(tenant.constraints, request.vms, tenant.vms.values(), leaving)
         with arm.engine.pricing(arm.prices.at(at, fixed)):
             if len(aside):
-                trial = self._try_elsewhere(shapes, arm, beside, top, search, aside)
+                trial = self._try_elsewhere(shapes, arm, beside, choice, search, aside)
             else:
-                trial = self._try(shapes, arm, beside, top, search)
+                trial = self._try(shapes, arm, beside, choice, search)
         if trial.failed_vm is not None:
             if leaving:
                 self.view.rewind(before)
@@ -220,17 +223,19 @@ class Allocator:
             by_vm[i] = Placement(name, vm.type, machine_names[machine])
         return self._decision(request, tenant, trial, tuple(by_vm), before, arm, victims)  # type: ignore[arg-type]
 
-    def _try(self, shapes: tuple[Shape, ...], arm: Arm, beside: Seating, top: int, search: Search | None) -> Trial:
+    def _try(
+        self, shapes: tuple[Shape, ...], arm: Arm, beside: Seating, choice: Choice, search: Search | None
+    ) -> Trial:
         """Put VMs on machines."""
         order = placing_order(self.zone, shapes, beside.sets)
-        return place_gang(arm.engine, shapes, order, beside, top, search)
+        return place_gang(arm.engine, shapes, order, beside, choice, search)
 
     def _try_elsewhere(
         self,
         shapes: tuple[Shape, ...],
         arm: Arm,
         beside: Seating,
-        top: int,
+        choice: Choice,
         search: Search | None,
         aside: NDArray[np.int64],
     ) -> Trial:
@@ -239,7 +244,7 @@ class Allocator:
         desk.set_aside(aside)
         try:
             # Whoever is free goes to the desk, too.
-            trial = self._try(shapes, arm, Seating(beside.parts, beside.sets), top, search)
+            trial = self._try(shapes, arm, Seating(beside.parts, beside.sets), choice, search)
         finally:
             desk.set_aside(NOWHERE)
         if trial.overfills:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roost.engine.capacity import roomiest_racks, roomy
+from roost.engine.choice import BEST, Choice
 from roost.engine.selection import Assignment, Engine
 from roost.engine.shape import Shape
 from roost.engine.steps import Steps, finish
@@ -51,7 +52,7 @@ class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
     rungs: tuple[int, ...] = ()  # by place in the order: of `Terms.rungs`, the one it was held to; 0 where it ends
     hits: int = 0  # evaluations that were there already
     updated: int = 0  # machines looked at to bring caches up to date
-    top: int = 1  # see `Engine.assign`
+    choice: Choice = BEST  # how its machines were chosen
     aside: NDArray[np.int64] = NOWHERE  # machines that were not to have any
     sought: bool = False  # not each VM by itself got the best machine: only so all of them found one
     overfills: bool = False  # VMs of lower priority have to give way
@@ -145,20 +146,20 @@ def place_gang(
     shapes: tuple[Shape, ...],
     order: Sequence[int],
     seating: Seating,
-    top: int = 1,
+    choice: Choice = BEST,
     search: Search | None = None,
 ) -> Trial:
-    """Place the VMs one by one, in order. If one finds no machine, nothing stays placed. `top`: see `Engine.assign`.
+    """Place the VMs one by one, in order. If one finds no machine, nothing stays placed.
 
     VMs that must stay together may start in a place too small for all of them; then the others that have room in sum
     are tried, too. If that is in vain, other ways are sought. All of it for as long as the `search` allows. The trial
     returned for a failure is the one that got furthest, each VM by itself.
 
     If others have to give way, VMs that come together may find other machines on which nobody has to, though not each
-    its best by itself: that is tried, too, if the policy spares others first. And machines drawn among the `top` few
-    are not a reason to make anybody give way: if nobody has to for the very best, these are taken.
+    its best by itself: that is tried, too, if the policy spares others first. And a `choice`
+    among several is not a reason to make anybody give way: if nobody has to for the very best, these are taken.
     """
-    return finish(placing_gang(engine, shapes, tuple(order), seating, top, search))
+    return finish(placing_gang(engine, shapes, tuple(order), seating, choice, search))
 
 
 def placing_gang(
@@ -166,17 +167,17 @@ def placing_gang(
     shapes: tuple[Shape, ...],
     order: tuple[int, ...],
     seating: Seating,
-    top: int = 1,
+    choice: Choice = BEST,
     search: Search | None = None,
 ) -> Steps[Trial]:
     """The same a step at a time: for an engine that nobody else uses meanwhile."""
     view = engine.view
-    trial = yield from _placing(engine, shapes, order, seating, top, search)
-    if not trial.overfills or len(order) == 1 or (top == 1 and not engine.rules.spares_first):
+    trial = yield from _placing(engine, shapes, order, seating, choice, search)
+    if not trial.overfills or len(order) == 1 or (choice == BEST and not engine.rules.spares_first):
         return trial
     _at_once(view, view.remove, trial.places)
     with engine.sparing_others():
-        spares = yield from _placing(engine, shapes, order, seating, 1, Search(in_turn=SPARING))
+        spares = yield from _placing(engine, shapes, order, seating, BEST, Search(in_turn=SPARING))
     if spares.failed_vm is None:
         if not spares.overfills:
             return spares
@@ -190,14 +191,14 @@ def _placing(
     shapes: tuple[Shape, ...],
     order: tuple[int, ...],
     seating: Seating,
-    top: int,
+    choice: Choice,
     search: Search | None,
 ) -> Steps[Trial]:
     """Place the VMs one by one, and if that is in vain in another way."""
     try:
         if search:
             search.begin()
-        trial = yield from _placing_one_by_one(engine, shapes, order, seating, top, search)
+        trial = yield from _placing_one_by_one(engine, shapes, order, seating, choice, search)
         if trial.failed_vm is not None and len(order) > 1 and not (search and search.left):
             yield
             trial = (yield from _placing_otherwise(engine, trial, search or Search())) or trial
@@ -225,13 +226,13 @@ def _placing_one_by_one(
     shapes: tuple[Shape, ...],
     order: tuple[int, ...],
     seating: Seating,
-    top: int,
+    choice: Choice,
     search: Search | None,
 ) -> Steps[Trial]:
     """The best machine for each VM in its turn, in one unit after another if they must stay together."""
     tried = search.tried if search else ()
     closed = closed_units(engine, shapes, order, seating, tried)
-    trial = furthest = yield from _attempt(engine, shapes, order, seating, closed, tried, top)
+    trial = furthest = yield from _attempt(engine, shapes, order, seating, closed, tried, choice)
     while trial.failed_vm is not None and (unit := _too_small(engine, trial)) is not None:
         if unit in trial.refused:  # a rule of one's own does not keep VMs out of a refused unit
             break
@@ -244,7 +245,7 @@ def _placing_one_by_one(
         if left == 0 or over:
             break
         yield
-        trial = yield from _attempt(engine, shapes, order, seating, closed, tried, top)
+        trial = yield from _attempt(engine, shapes, order, seating, closed, tried, choice)
         furthest = max(furthest, trial, key=lambda t: len(t.machines))
     return trial if trial.failed_vm is None else furthest
 
@@ -261,7 +262,7 @@ def _placing_otherwise(engine: Engine, failed: Trial, search: Search) -> Steps[T
             return None
         orders.add(order)
         yield
-        trial = yield from _attempt(engine, failed.shapes, order, failed.seating, racks, (), failed.top)
+        trial = yield from _attempt(engine, failed.shapes, order, failed.seating, racks, (), failed.choice)
         if trial.failed_vm is None:
             return msgspec.structs.replace(trial, refused=(), sought=True)
         failed, racks = trial, ()
@@ -345,7 +346,7 @@ def _attempt(
     seating: Seating,
     refused: tuple[int, ...],
     tried: tuple[int, ...],
-    top: int,
+    choice: Choice,
 ) -> Steps[Trial]:
     sets, part = seating.sets, seating.part_of(order[0])
     if seating is FREE:
@@ -362,11 +363,11 @@ def _attempt(
             if sets and sets[i] != part.terms.set:
                 part = seating.part_of(i)
                 _open(engine, part, *_counting(seating, order, machines, len(machines)), refused)
-            machine, looked, hit, _, _ = engine.assign(shapes[i], top)
+            machine, looked, hit, _, _ = engine.assign(shapes[i], choice)
             hits += hit
             updated += looked
             if machine < 0 and part.terms.best_effort:
-                (machine, looked, _, _, _), rung = _assign_somehow(engine, shapes[i], part.terms, top)
+                (machine, looked, _, _, _), rung = _assign_somehow(engine, shapes[i], part.terms, choice)
                 rungs += [*[0] * (len(machines) - len(rungs)), rung]
                 updated += looked
             if machine < 0:
@@ -380,7 +381,7 @@ def _attempt(
             engine.view.keep()
         else:
             engine.view.rewind(before)
-    return Trial(order, shapes, seating, tuple(machines), refused, tried, tuple(rungs), hits, updated, top)
+    return Trial(order, shapes, seating, tuple(machines), refused, tried, tuple(rungs), hits, updated, choice)
 
 
 def _open(engine: Engine, part: Part, homes: tuple[int, ...], wanted: int, refused: tuple[int, ...]) -> None:
@@ -390,12 +391,12 @@ def _open(engine: Engine, part: Part, homes: tuple[int, ...], wanted: int, refus
         engine.desk.refuse(refused)
 
 
-def _assign_somehow(engine: Engine, shape: Shape, terms: Terms, top: int) -> tuple[Assignment, int]:
+def _assign_somehow(engine: Engine, shape: Shape, terms: Terms, choice: Choice) -> tuple[Assignment, int]:
     """Place a VM that no machine suits by the terms, by as much of them as possible: where, and by which rung."""
     rungs = terms.rungs
     for rung in range(1, len(rungs)):
         engine.desk.hold_to(rungs[rung])
-        found = engine.assign(shape, top)
+        found = engine.assign(shape, choice)
         if found.machine >= 0:
             engine.desk.hold_to(terms.constraints)
             break
