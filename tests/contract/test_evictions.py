@@ -17,7 +17,7 @@ from roost.model.request import UNCONSTRAINED, VM, Constraints, hold_of
 from roost.model.waiting import WAITING, Waiting
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
-from roost.store.contract import Committed, Conflict, Proposal, Record, Rejected, Replayed, Store, Victim
+from roost.store.contract import Committed, Conflict, Proposal, Record, Rejected, Release, Replayed, Store, Victim
 from roost.store.history import ledger_at
 from roost.store.memory import MemoryStore
 from roost.store.recheck import Recheck
@@ -757,7 +757,9 @@ def test_to_delete_nothing_is_refused(store: Store, recheck: Recheck) -> None:
 def test_vms_that_are_evicted_for_nobody_wait_if_they_want_to_be_placed_again(queue: Store, recheck: Recheck) -> None:
     since, reason = head(queue).revision, Eviction(tenant="", priority="", grace=30.0)
     gone = (Placed("b", AGAIN, "m1"), Placed("c", AGAIN, "m1"))
-    asked = msgspec.structs.replace(release("k3", "low", gone), eviction=reason)
+    plain = release("k3", "low", gone)
+    assert isinstance(plain, Release)
+    asked = msgspec.structs.replace(plain, eviction=reason)
     assert names(queue.commit([asked], recheck)) == ["committed"]
     assert set(waiting(queue)) == {"a", "b", "c"}
     assert waiting(queue)["b"].cause == "k3"

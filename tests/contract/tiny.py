@@ -140,7 +140,7 @@ def release(
     premise: Premise = NO_PREMISE,
     stamp: int | None = None,
     waiting: Sequence[str] = (),
-) -> Release:
+) -> Proposal:
     """Take VMs of a tenant off machines."""
     return Release(
         key=key,
