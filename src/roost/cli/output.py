@@ -157,7 +157,10 @@ def decode(text: bytes | Any, kind: type[T], where: str) -> T:
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[str, float], None]]:
-    """A live bar on the error stream: call it with what is being done and the share that is done."""
+    """A live bar on the error stream: call it with what is being done and the share that is done.
+
+    What is begun is drawn at once, however soon it is over; shares when the bar is drawn anew.
+    """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (
@@ -170,8 +173,11 @@ def progress(title: str) -> Iterator[Callable[[str, float], None]]:
     out = errors()
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
         task = bar.add_task(title, total=1.0)
+        drawn = title
 
         def report(doing: str, share: float) -> None:
-            bar.update(task, description=doing, completed=share, total=1.0 if share else None)
+            nonlocal drawn
+            begun, drawn = doing != drawn, doing
+            bar.update(task, description=doing, completed=share, total=1.0 if share else None, refresh=begun)
 
         yield report
