@@ -242,7 +242,13 @@ def test_what_an_agent_chooses_on_an_unchanged_machine_the_store_accepts(
             assert said == bound.reason(ZONE, int(judged.details[at])), "the agent is told the same"
 
     tested = side.tested()
-    for choice in (BEST, BEST, AmongBest(3), AmongBest(2), BEST):  # an agent decides several, then commits them together
+    for choice in (
+        BEST,
+        BEST,
+        AmongBest(3),
+        AmongBest(2),
+        BEST,
+    ):  # several are decided, then committed together
         chosen = side.engine.assign(shape, choice).machine
         if chosen < 0:
             break
