@@ -135,7 +135,7 @@ class Office:
     def __init__(self, home: Home) -> None:
         self.time = 1e9
         self.agents = [self._agent(home.store, "one"), self._agent(home.another(), "other")]
-        self.fading = [Fading(agent, self.now, self.now) for agent in self.agents]
+        self.fading = [Fading(agent, self.now) for agent in self.agents]
 
     def now(self) -> float:
         """What time it is."""
@@ -154,7 +154,7 @@ class Office:
         """So much time passes, and all have looked; what each knows of m1's failures."""
         self.time += seconds
         for fading in self.fading:
-            fading.step()
+            fading.step(self.time)
         self._work()
         found = [(agent.replica.view.machines, agent.allocator.zone.machine("m1")) for agent in self.agents]
         return [int(rows["failures"][at]) for rows, at in found]

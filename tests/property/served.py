@@ -44,7 +44,7 @@ class Served:
     def __init__(self, store: Store, policy: Policy, seed: int = 0) -> None:
         self.store, self.policy, self.now = store, policy, 0.0
         self.agent = open_agent(store, policy, f"service-{id(self)}", seed=seed, clock=lambda: self.now)
-        self.requeue = Requeue(self.agent, lambda: self.now)
+        self.requeue = Requeue(self.agent, lambda: self.now, patience=RETRY)
         self.healer = Healer(self.agent, lambda: self.now)
 
     def do(self, operation: Operation) -> Answer:
@@ -60,8 +60,8 @@ class Served:
         """Let so much time pass, and as much again after every change; less if nobody waits for anything."""
         quiet, revision = 0.0, -1
         while quiet <= (seconds if self.healer.waiting or self.requeue.waiting else TICK):
-            self.requeue.step(RETRY)
-            self.healer.step()
+            self.requeue.step(self.now)
+            self.healer.step(self.now)
             while not self.agent.idle:
                 self.agent.step(0.01)
             self.agent.step()

@@ -69,7 +69,7 @@ class Site:
         """Let the healer work until it has nothing to do."""
         for _ in range(3):
             self.now += seconds
-            self.healer.step()
+            self.healer.step(self.now)
             while not self.agent.idle:
                 self.agent.step(0.01)
             self.agent.step()
@@ -295,7 +295,7 @@ def test_two_healers_do_not_heal_a_vm_twice(site: Site) -> None:
     for _ in range(4):
         for each in (site, other):
             each.now += 2
-            each.healer.step()
+            each.healer.step(each.now)
         for each in (site, other):
             each.agent.step()
     site.heal()
@@ -372,7 +372,7 @@ class Stuck(Site):
             if busy:
                 self.place("c", "small")
                 self.do(ReleaseVMs("c"))
-            self.healer.step()
+            self.healer.step(self.now)
             while not self.agent.idle:
                 self.agent.step(0.01)
 
@@ -422,7 +422,7 @@ def test_a_vm_that_lost_a_race_for_room_is_healed_when_there_is_room_again(
     freed = next(name for name in site.where() if site.where()[name] != machine)
     site.do(ReleaseVMs(freed.partition("/")[0], (freed,)))
     site.now += LONGEST_PAUSE
-    site.healer.step()  # it sees the room, and asks for it; but somebody else is faster
+    site.healer.step(site.now)  # it sees the room, and asks for it; but somebody else is faster
     with closing(Agent(site.store, InlineCourier(site.store), FAST, "other")) as other:
         assert other.run(other.submit(PlaceVMs(Request("faster", [VM("small")]))))[0].ok
     while not site.agent.idle:
@@ -455,7 +455,7 @@ def test_what_waited_long_is_healed_at_once_when_its_own_tenant_changes() -> Non
 
 def test_why_is_told_of_so_many_at_once_and_of_the_others_soon() -> None:
     stuck = Stuck(2 * TOLD)
-    stuck.healer.step()
+    stuck.healer.step(stuck.now)
     while not stuck.agent.idle:
         stuck.agent.step(0.01)
     assert len(stuck.noted) == TOLD

@@ -60,7 +60,7 @@ class Desk:
         before = self.tries
         self.now += seconds
         for _ in range(3):
-            self.requeue.step(1.0)
+            self.requeue.step(self.now)
             self.agent.step()
         return self.tries - before
 

@@ -264,8 +264,8 @@ def test_vms_that_waited_are_placed_again_though_the_search_for_room_takes_sever
     for i, vm in enumerate(MIXED.vms):
         waiting = Waiting(tenant="t", spec=vm, constraints=TOGETHER, since=1.0, cause="c")
         puzzled.run(puzzled.submit(SetEntry(WAITING, f"t/{i}", msgspec.json.encode(waiting).decode())))
-    requeue = Requeue(puzzled, time.monotonic)
-    requeue.step(0.0)
+    requeue = Requeue(puzzled, time.monotonic, patience=0.0)
+    requeue.step(time.monotonic())
     while not puzzled.idle:
         puzzled.step(0.001)
     assert set(puzzled.allocator.tenants["t"].vms) == {"t/0", "t/1", "t/2"}

@@ -45,7 +45,7 @@ class Station:
             self.settle()
 
     def settle(self) -> None:
-        self.heartbeats.step()
+        self.heartbeats.step(self.now)
         while not self.agent.idle:
             self.agent.step(0.01)
         self.agent.step()
@@ -232,7 +232,7 @@ def test_a_machine_that_is_heard_while_it_is_being_put_down_is_not_left_down(sta
     while not station.heartbeats.silent:
         station.passes(1, *rest)
     station.now += 1
-    station.heartbeats.step()  # asks for it to be down
+    station.heartbeats.step(station.now)  # asks for it to be down
     station.heartbeats.hear([first])
     station.settle()
     assert station.state(first) == MachineState.DOWN
@@ -296,7 +296,7 @@ class Stations:
 
     def step(self) -> None:
         for who, listener in self.listeners.items():
-            listener.step()
+            listener.step(self.now)
             agent = self.agents[who]
             while not agent.idle:
                 agent.step(0.01)

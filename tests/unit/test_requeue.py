@@ -29,7 +29,7 @@ class Desk:
     def __init__(self, agent: Agent) -> None:
         self.agent, self.now = agent, 0.0
         self.tries: list[tuple[str, ...]] = []
-        self.requeue = Requeue(agent, lambda: self.now, self._note)
+        self.requeue = Requeue(agent, lambda: self.now, self._note, patience=PATIENCE)
 
     def _note(self, ticket: object) -> None:
         self.tries.append(tuple(vm.name for vm in ticket.operation.request.vms))  # type: ignore[attr-defined]
@@ -52,7 +52,7 @@ class Desk:
         self.tries.clear()
         self.now += seconds
         for _ in range(20):
-            self.requeue.step(PATIENCE)
+            self.requeue.step(self.now)
             self.agent.step()
         self.agent.check_invariants()
         return list(self.tries)
@@ -239,7 +239,7 @@ def test_agents_that_try_at_once_place_it_once() -> None:
     for _ in range(10):
         for desk in desks:
             desk.now += PATIENCE
-            desk.requeue.step(PATIENCE)
+            desk.requeue.step(desk.now)
         for desk in desks:
             desk.agent.step()
     assert set(store.load().vms) == {"batch/0", "batch/1"}

@@ -19,17 +19,15 @@ import msgspec
 
 from roost.agent.agent import Agent
 from roost.agent.operation import AddMachines, Answer, Operation, PlaceVMs, SetEntry
-from roost.duties.fading import Fading
-from roost.duties.healing import Healer
-from roost.duties.requeue import Requeue
+from roost.duties.table import Runner, make_roster
 from roost.model.errors import InvalidInput
 from roost.model.names import check_new_name, check_new_vm_name
+from roost.settings import Settings
 
 IDLE_SECONDS = 0.1  # between looks at the feed
 BUSY_SECONDS = 0.005
-REQUEUE_SECONDS = 1.0  # between tries of VMs that had to give way and wait
-HEAL_SECONDS = 1.0  # between tries of VMs whose machine is down
 READ_AHEAD = 1_000  # lines
+DEFAULTS = Settings()
 
 _line = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
@@ -76,16 +74,16 @@ def _check_names(operation: Operation) -> None:
         check_new_name("name", operation.name)
 
 
-def serve(agent: Agent, lines: Iterable[bytes], write: Callable[[bytes], None]) -> None:
-    """Work until the input ends and everything is answered."""
+def serve(agent: Agent, lines: Iterable[bytes], write: Callable[[bytes], None], settings: Settings = DEFAULTS) -> None:
+    """Work until the input ends and everything is answered. `settings`: by which duties go."""
     inbox: queue.Queue[bytes | None] = queue.Queue(READ_AHEAD)
     threading.Thread(target=_read, args=(lines, inbox), name="roost-reader", daemon=True).start()
 
     def answer(given: Answer) -> None:
         write(_encode(given) + b"\n")
 
-    requeue, healer = Requeue(agent, time.monotonic), Healer(agent, time.monotonic, HEAL_SECONDS)
-    fading, ended = Fading(agent, time.monotonic, time.time), False
+    roster = make_roster(Runner(agent, settings, clock=time.monotonic, time_of_day=time.time))
+    ended = False
     while not (ended and agent.idle):
         try:
             line = inbox.get(timeout=IDLE_SECONDS) if agent.idle and not ended else inbox.get_nowait()
@@ -97,9 +95,7 @@ def serve(agent: Agent, lines: Iterable[bytes], write: Callable[[bytes], None]) 
                 line = inbox.get_nowait()
         except queue.Empty:
             if not ended:
-                requeue.step(REQUEUE_SECONDS)
-                healer.step()
-                fading.step()
+                roster.step(time.monotonic())
             agent.step(0.0 if agent.idle else BUSY_SECONDS)
 
 

@@ -86,6 +86,10 @@ class Metrics:
         self.doubted = gauge(
             "doubted_machines", "Machines whose heartbeats stopped, so many at once that nothing is done about them."
         )
+        self.duty_runs = counter("duty_runs_total", "Steps of what is seen to beside the requests, by duty.", "duty")
+        self.duty_failures = counter("duty_failures_total", "Steps that failed, by duty.", "duty")
+        self.duty_seconds = gauge("duty_seconds", "How long the last step took, by duty.", "duty", mode="livemax")
+        self.duty_age = gauge("duty_age_seconds", "Seconds since the last step, by duty.", "duty", mode="livemax")
         self.held = histogram("loop_held_seconds", "Times for which the event loop served nobody else.", buckets=HELD)
         self.errands = counter("errands_total", "Explanations that were cut short, or refused.", "result")
         self.shed = counter("shed_requests_total", "Requests refused because too much was asked at once.")
@@ -181,6 +185,11 @@ class Metrics:
         if service.heartbeats is not None:
             self.silent.set(len(service.heartbeats.silent))
             self.doubted.set(service.heartbeats.doubted)
+        for name, health in service.roster.health.items():
+            self.duty_runs.labels(name).inc(self._more("duty", name, now=health.runs))
+            self.duty_failures.labels(name).inc(self._more("duty failed", name, now=health.failures))
+            self.duty_seconds.labels(name).set(health.last_seconds)
+            self.duty_age.labels(name).set(service.since(health.last_run))
         for state, number in allocator.machine_states().items():
             self.machines.labels(state).set(number)
         self._measure_thresholds(standings(allocator, agent.replica.registry))

@@ -40,10 +40,10 @@ from roost.api.tokens import CLOSED, TokenBook
 from roost.api.tokens import KIND as TOKEN
 from roost.api.walks import KIND as WALKS
 from roost.api.walks import WALK, WalkWatch
-from roost.duties.fading import Fading
+from roost.duties.duty import Roster
 from roost.duties.healing import Healer, Lost
 from roost.duties.heartbeats import NOTE, Heard, Heartbeats
-from roost.duties.requeue import Requeue
+from roost.duties.table import Runner, make_roster
 from roost.engine.capacity import Room, room_for
 from roost.engine.explain import Explanation, WhyNot
 from roost.engine.ruleset import PolicySplit
@@ -130,10 +130,9 @@ class Service:
         # What waits for an answer, and since when.
         self._submitted: deque[tuple[float, asyncio.Future[Ticket]]] = deque()
         self._read: tuple[object, tuple[int, ...]] = (None, ())  # the registry that was read last, and its mark
-        self.requeue: Requeue | None = None  # places again what had to give way
-        self.healer: Healer | None = None  # places again what is on machines that are down
-        self.fading: Fading | None = None  # has failures counted again as they fade
-        self.heartbeats: Heartbeats | None = None  # who was heard of, if this process counts
+        self.roster = Roster([])  # what is seen to beside the requests, once all is ready
+        self.healer: Healer | None = None  # of these, what places again what is on machines that are down
+        self.heartbeats: Heartbeats | None = None  # and who was heard of, if this process counts
         self.walks = WalkWatch(self._loop.time)
         self.shadow: Shadow | None = None  # what decides beside the policy in force
         self._exchanging: asyncio.Task[None] | None = None  # heartbeats, with other processes
@@ -176,15 +175,20 @@ class Service:
         settle_memory()
         self.pulse.start()
         self.ready = True
-        self.requeue = Requeue(self.agent, self._loop.time, self._note)
-        healing = self.settings.healing
-        delay = HEALER_SECONDS * self.place
-        self.healer = Healer(self.agent, self._loop.time, healing.retry_seconds, healing.flaps, delay, self._note)
-        self._tasks.append(asyncio.create_task(self._recall_outages(self.healer, self.agent.replica.revision)))
-        self.fading = Fading(self.agent, self._loop.time, time.time)
-        if healing.heartbeat_seconds:
-            exchange = self._exchange if self.settings.store.url.startswith(POSTGRES) else None
-            self.heartbeats = Heartbeats(self.agent, self._loop.time, healing.heartbeat_seconds, exchange)
+        runner = Runner(
+            self.agent,
+            self.settings,
+            clock=self._loop.time,
+            time_of_day=time.time,
+            noted=self._note,
+            healing_delay=HEALER_SECONDS * self.place,
+            listens=True,
+            exchange=self._exchange if self.settings.store.url.startswith(POSTGRES) else None,
+        )
+        self.roster = make_roster(runner)
+        self.healer, self.heartbeats = self.roster.find(Healer), self.roster.find(Heartbeats)
+        if self.healer:
+            self._tasks.append(asyncio.create_task(self._recall_outages(self.healer, self.agent.replica.revision)))
         outlook = Outlook(self)
         works = (
             (self._tick, TICK_SECONDS), (self._measure, MEASURE_SECONDS), (self._trim, 0.0),
@@ -521,14 +525,7 @@ class Service:
         """Look at the feed and refresh caches when nobody asks for anything; let nobody wait for ever."""
         if not (self.down or self.unwritable or self.closing.is_set()):
             self.walks.look(self.agent.replica.registry.get((WALKS, WALK)))
-            if self.requeue and self.settings.agent.requeue_seconds:
-                self.requeue.step(self.settings.agent.requeue_seconds)
-            if self.heartbeats:
-                self.heartbeats.step()
-            if self.healer:
-                self.healer.step()
-            if self.fading:
-                self.fading.step()
+            self.roster.step(self._loop.time())
         if not self._pumping:
             self._pump()
         self._give_up_waiting()
@@ -772,6 +769,10 @@ class Service:
         """Look at a past decision as it was made."""
         policies = self.policies
         return await self.read_slowly(lambda store: look(recall(store, key, policies.recorded)))
+
+    def since(self, at: float | None) -> float:
+        """Seconds since a moment by the loop's clock; 0 if it never came."""
+        return 0.0 if at is None else max(0.0, self._loop.time() - at)
 
     def is_down(self, machine: str) -> bool:
         """Whether a machine does not work, as far as this agent knows."""

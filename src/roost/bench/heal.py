@@ -90,7 +90,7 @@ class Site:
 
     def heal(self) -> None:
         """Until nothing is under way."""
-        self.healer.step()
+        self.healer.step(self.now)
         while not self.agent.idle:
             self.agent.step()
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 import structlog
 
 log = structlog.get_logger()
+D = TypeVar("D")
 
 
 class Duty(Protocol):
@@ -57,6 +58,15 @@ class Roster:
             raise ValueError("two duties have the same name")
         self._timer = timer
         self._next = dict.fromkeys(self.health, float("-inf"))
+
+    def find(self, kind: type[D]) -> D | None:
+        """The duty of a kind, if this runner has it."""
+        return next((duty for duty in self.duties if isinstance(duty, kind)), None)
+
+    @property
+    def failing(self) -> dict[str, str]:
+        """What went wrong in the last step of each duty that failed in it."""
+        return {name: health.last_error for name, health in self.health.items() if health.last_error}
 
     def step(self, now: float) -> None:
         """Let every duty that is due have its turn."""

@@ -26,18 +26,17 @@ def faded(registry: Registry, now: float) -> Iterator[str]:
 
 
 class Fading:
-    """Looks now and then, through an agent. Call `step` between the agent's own."""
+    """Looks now and then, through an agent."""
 
-    def __init__(self, agent: Agent, clock: Callable[[], float], now: Callable[[], float]) -> None:
-        """`clock`: seconds that only go on; `now`: seconds since 1970."""
-        self._agent, self._clock, self._now = agent, clock, now
-        self._next = clock()
+    name, period = "fading", LOOK_SECONDS
 
-    def step(self) -> None:
+    def __init__(self, agent: Agent, time_of_day: Callable[[], float]) -> None:
+        """`time_of_day`: seconds since 1970, by which failures are dated."""
+        self._agent, self._time_of_day = agent, time_of_day
+
+    def step(self, now: float) -> None:
         """Have failures counted again where fewer count by now."""
-        if self._clock() < self._next:
-            return
-        self._next = self._clock() + LOOK_SECONDS
-        found = faded(self._agent.replica.registry, self._now())
+        del now  # what fades is dated by the time of day
+        found = faded(self._agent.replica.registry, self._time_of_day())
         for machine, _ in zip(list(found), range(AT_ONCE), strict=False):
             self._agent.submit(CountFailures(machine), by=BY)

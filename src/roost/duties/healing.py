@@ -84,6 +84,8 @@ class HealingCounts(msgspec.Struct):
 class Healer:
     """Heals through an agent. Call `step` between the agent's own."""
 
+    name, period = "healing", 0.0
+
     def __init__(
         self,
         agent: Agent,
@@ -148,9 +150,9 @@ class Healer:
             if times := before.get(lost.machine, []):
                 lost.since = min(lost.since, times[-1])
 
-    def step(self) -> None:
+    def step(self, now: float) -> None:
         """Look what is down, and ask for what can be done about it."""
-        replica, now = self._agent.replica, self._clock()
+        replica = self._agent.replica
         if self._seen != (replica, replica.revision):
             self._seen = (replica, replica.revision)
             self._look(replica, now)

@@ -85,6 +85,8 @@ def _read(note: bytes) -> Told | None:
 class Heartbeats:
     """Listens through an agent. Call `step` between the agent's own."""
 
+    name, period = "heartbeats", 0.0
+
     def __init__(
         self, agent: Agent, clock: Callable[[], float], patience: float, exchange: Exchange | None = None
     ) -> None:
@@ -125,9 +127,8 @@ class Heartbeats:
                 self._returned.add(name)
         return unknown
 
-    def step(self) -> None:
+    def step(self, now: float) -> None:
         """Say of machines that they are down, or back."""
-        now = self._clock()
         if now - self._last > DEAF * self._patience:
             self._heard = dict.fromkeys(self._heard, now)
         self._last = now

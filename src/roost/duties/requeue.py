@@ -70,12 +70,19 @@ class Unit(msgspec.Struct, frozen=True):
 class Requeue:
     """Places again through an agent. Call `step` between the agent's own."""
 
+    name, period = "requeue", 0.0
+
     def __init__(
-        self, agent: Agent, clock: Callable[[], float], noted: Callable[[Ticket], None] = lambda _: None
+        self,
+        agent: Agent,
+        clock: Callable[[], float],
+        noted: Callable[[Ticket], None] = lambda _: None,
+        *,
+        patience: float = 1.0,
     ) -> None:
-        """`noted` hears of each try that was answered."""
+        """`noted` hears of each try that was answered. `patience`: seconds between two tries of what found no room."""
         self._agent, self._noted = agent, noted
-        self._turns, self._patience = Turns(agent, clock), 0.0
+        self._turns, self._patience = Turns(agent, clock), patience
         self._basis: tuple[object, ...] = ()  # the copy and the policies that the turns are for
         self._read = 0  # changes of what waits
         self._units: dict[str, dict[str, Waiting]] = {}  # by name: VMs that are placed again together
@@ -96,11 +103,11 @@ class Requeue:
         read = self._basis == (replica, self._agent.split) and self._read == replica.waiting.changes
         return read and not self._asked and self._turns.at_rest
 
-    def step(self, patience: float) -> None:
-        """Try what may find room by now; `patience`: seconds between two tries of what found none."""
-        self._patience = patience
+    def step(self, now: float) -> None:
+        """Try what may find room by now."""
+        del now  # turns have the clock that tries are timed by
         self._follow()
-        self._turns.step(patience, self._try)
+        self._turns.step(self._patience, self._try)
 
     # ------------------------------------------------------------------------------------------------- following
 

@@ -61,7 +61,7 @@ class Stage:
         self._agent = open_agent(self.store, policy, "what-if", seed=seed, clock=lambda: self._now)
         self._types = type_mix(self.allocator.zone, (vm.spec for vm in ledger.vms.values()))
         self._reasons: dict[bytes, str] = {}  # by what was asked for
-        self._requeue = Requeue(self._agent, lambda: self._now, self._note)
+        self._requeue = Requeue(self._agent, lambda: self._now, self._note, patience=TICK)
         self._healer = Healer(self._agent, lambda: self._now, noted=self._note)
         self.gave_way: set[str] = set()  # VMs that had to, to a higher priority, since the beginning
 
@@ -96,8 +96,8 @@ class Stage:
         """
         changed, revision = self._now, -1
         while self._now - changed < QUIET:
-            self._requeue.step(TICK)
-            self._healer.step()
+            self._requeue.step(self._now)
+            self._healer.step(self._now)
             while not self._agent.idle:
                 self._agent.step(TICK)
             self._agent.step()  # and hear of what was done last

@@ -28,7 +28,7 @@ from roost.model.tokens import check_name
 from roost.store.snapshot import encode_snapshot
 from roost.wire.basics import EVENT
 from roost.wire.changes import Changes
-from roost.wire.operations import Health
+from roost.wire.operations import DutyHealth, Health
 from roost.wire.tokens import NewToken, TokenMade, Tokens
 
 Since = Annotated[int, Parameter(ge=0, le=2**62, description="Changes after this revision.")]
@@ -137,7 +137,18 @@ async def readyz(scope: Scope) -> Health:
     service.check_open(writing=True)
     if service.closing.is_set():
         raise Refused("roost.starting", "the service is stopping")
-    return Health(status="ok", detail=service.agent.name, problem=service.unusable)
+    duties = tuple(
+        DutyHealth(
+            name=name,
+            runs=health.runs,
+            failures=health.failures,
+            seconds_ago=round(service.since(health.last_run), 3),
+            took_seconds=round(health.last_seconds, 6),
+            last_error=health.last_error.partition(":")[0],  # anybody may ask: the log has the rest
+        )
+        for name, health in service.roster.health.items()
+    )
+    return Health(status="ok", detail=service.agent.name, problem=service.unusable, duties=duties)
 
 
 @get("/metrics", media_type="text/plain; version=0.0.4; charset=utf-8", **may("read"))
