@@ -14,6 +14,9 @@ pip_into = $(PYTHON) -m pip --python $(1)/bin/python --disable-pip-version-check
 PIP_COMPILE := $(LOCK_VENV)/bin/pip-compile --quiet --generate-hashes --strip-extras --no-header \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
 
+# Files in the order of tests/conftest.py: the longest first, not those with the most tests.
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv run check test test-deep bench lock clean
@@ -33,10 +36,12 @@ check: venv ## Lint, check format, types and imports
 	$(BIN)/lint-imports --no-logo
 
 test: check ## Check, then run the tests
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest $(WORKERS)
 
-test-deep: venv ## Run what takes too long for every change: many rounds, many kills
-	$(BIN)/pytest -n 2 --dist loadfile -m deep
+test-deep: venv ## Run what takes too long for every change: many rounds, many kills, many examples
+	$(BIN)/pytest $(WORKERS) -m deep
+	ROOST_TEST_EFFORT=4 $(BIN)/pytest $(WORKERS) tests/property tests/oracle tests/contract/test_store_state_machine.py \
+		tests/unit/test_maintenance.py
 
 bench: venv ## Measure the engine
 	@$(BIN)/roost bench engine

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from roost.agent.agent import Agent, AgentSettings, Loaded
+from roost.agent.agent import Agent, Loaded
 from roost.agent.courier import Courier, DiskCourier, InlineCourier, ThreadCourier
-from roost.agent.operation import SetEntry
+from roost.agent.settings import AgentSettings
+from roost.agent.verbs.entry import SetEntry
 from roost.engine.ruleset import PolicySplit
 from roost.model.errors import InvalidInput, NoZone, RoostError, Taken
 from roost.model.inventory import catalogue_of, machine_specs

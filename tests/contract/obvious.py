@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from roost.model.change import Placed
-from roost.model.failures import KIND as FAILURES
 from roost.model.inventory import MachineSpec
+from roost.model.registry import FAILURES, WAITING
 from roost.model.request import HOLD, VM, Constraints, hold_of
-from roost.model.waiting import WAITING, Waiting
+from roost.model.waiting import Waiting
 from roost.store.contract import (
     AddMachines,
     Ask,

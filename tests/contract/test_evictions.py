@@ -13,8 +13,9 @@ import pytest
 from roost.engine.recheck import Recheck as EngineRecheck
 from roost.model.change import Entry, Eviction, Placed
 from roost.model.inventory import Catalogue, zone_of
+from roost.model.registry import WAITING
 from roost.model.request import UNCONSTRAINED, VM, Constraints, hold_of
-from roost.model.waiting import WAITING, Waiting
+from roost.model.waiting import Waiting
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
 from roost.store.contract import Committed, Conflict, Proposal, Record, Rejected, Release, Replayed, Store, Victim

@@ -6,9 +6,12 @@ import pytest
 
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.operation import Answer, Operation, PlaceVMs, SetMachine
+from roost.agent.operation import Answer, Operation
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.place import PlaceVMs
 from roost.duties.fading import Fading
-from roost.model.failures import HALF_LIFE, KIND
+from roost.model.failures import HALF_LIFE
+from roost.model.registry import FAILURES
 from roost.model.request import VM, Request
 from roost.model.rows import MachineState
 from roost.rules.policy import Policy
@@ -33,7 +36,7 @@ def failures(store: Store, machine: str = "m1") -> int:
 
 def counted(store: Store) -> set[str]:
     """Machines of which something was counted."""
-    return set(store.registry(KIND))
+    return set(store.registry(FAILURES))
 
 
 def test_each_time_a_machine_goes_from_ready_to_down_is_counted_once(store: Store, recheck: Recheck) -> None:
@@ -122,7 +125,7 @@ def test_a_dry_run_counts_nothing(store: Store, recheck: Recheck) -> None:
 
 
 def test_an_entry_that_makes_no_sense_counts_for_nothing(store: Store, recheck: Recheck) -> None:
-    store.commit([register("k0", "m1", "what?", kind=KIND), said("k1", state=DOWN)], recheck)
+    store.commit([register("k0", "m1", "what?", kind=FAILURES), said("k1", state=DOWN)], recheck)
     assert failures(store) == 1
 
 

@@ -20,8 +20,9 @@ from roost.engine.recheck import Recheck
 from roost.model.availability import AvailabilitySet
 from roost.model.change import Entry, Placed
 from roost.model.inventory import MachineSpec
+from roost.model.registry import WAITING
 from roost.model.request import HOLD, UNCONSTRAINED, VM, Constraints, hold_of
-from roost.model.waiting import WAITING, Waiting
+from roost.model.waiting import Waiting
 from roost.store.contract import (
     EXISTING,
     NO_PREMISE,

@@ -10,12 +10,16 @@ import pytest
 from roost.admission.standing import standings
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.operation import AddMachines, Answer, Operation, PlaceVMs, RemoveMachines, SetEntry
+from roost.agent.operation import Answer, Operation
 from roost.agent.past import recall
 from roost.agent.replica import Replica
+from roost.agent.verbs.entry import SetEntry
+from roost.agent.verbs.machines import AddMachines, RemoveMachines
+from roost.agent.verbs.place import PlaceVMs
 from roost.model.inventory import catalogue_of, zone_of
+from roost.model.registry import THRESHOLD
 from roost.model.request import VM, Request
-from roost.model.thresholds import KIND, Thresholds
+from roost.model.thresholds import Thresholds
 from roost.rules.policy import Policy
 from roost.store.contract import Store
 from roost.store.history import ledger_at
@@ -35,7 +39,7 @@ def agent_on(store: Store, name: str) -> Agent:
 
 def entry(cluster: str, kept: Thresholds | None) -> SetEntry:
     """What an operator has an agent do."""
-    return SetEntry(KIND, cluster, None if kept is None else msgspec.json.encode(kept).decode())
+    return SetEntry(THRESHOLD, cluster, None if kept is None else msgspec.json.encode(kept).decode())
 
 
 def do(agent: Agent, operation: Operation, key: str = "") -> Answer:
@@ -86,10 +90,10 @@ def test_what_is_set_decides_at_once_on_every_agent(store: Store) -> None:
 def test_thresholds_that_make_no_sense_are_refused_with_what_would(
     store: Store, cluster: str, value: str, said: str
 ) -> None:
-    answer = do(agent_on(store, "one"), SetEntry(KIND, cluster, value))
+    answer = do(agent_on(store, "one"), SetEntry(THRESHOLD, cluster, value))
     assert answer.status == "invalid"
     assert answer.detail.startswith(said)
-    assert store.registry(KIND) == {}
+    assert store.registry(THRESHOLD) == {}
 
 
 def test_thresholds_of_a_cluster_that_is_gone_are_no_trouble(store: Store) -> None:
@@ -98,7 +102,7 @@ def test_thresholds_of_a_cluster_that_is_gone_are_no_trouble(store: Store) -> No
     assert do(one, RemoveMachines(cluster="c2")).ok
     assert kept_by(agent_on(store, "late")) == {"c1": (Thresholds(), "none")}
     assert do(one, entry("c2", None)).ok, "it can still be cleared"
-    assert do(one, SetEntry(KIND, "c2", '{"new": 1}')).status == "invalid"
+    assert do(one, SetEntry(THRESHOLD, "c2", '{"new": 1}')).status == "invalid"
     assert do(one, AddMachines((machine("m5", "c2", "new"),))).ok
     assert kept_by(other)["c2"] == (Thresholds(), "none")
     assert do(one, entry("c2", Thresholds(new=1))).ok
@@ -137,7 +141,7 @@ def test_a_snapshot_takes_thresholds_along(store: Store, recheck: Recheck) -> No
     assert do(agent_on(store, "one"), entry("c1", KEPT)).ok
     store.commit([register("t", "somebody", "secret", kind="token")], recheck)
     copy = decode_snapshot(encode_snapshot(store.load()))
-    assert list(copy.registry) == [(KIND, "c1")]
+    assert list(copy.registry) == [(THRESHOLD, "c1")]
     assert Replica(copy, POLICY).view.clusters["thresholds"].tolist() == [[3, 2, 1], [0, 0, 0]]
 
 

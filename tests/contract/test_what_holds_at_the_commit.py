@@ -7,10 +7,11 @@ import pytest
 
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.operation import PlaceVMs
+from roost.agent.verbs.place import PlaceVMs
 from roost.model.inventory import MachineSpec
+from roost.model.registry import THRESHOLD
 from roost.model.request import VM, Request
-from roost.model.thresholds import KIND, Thresholds
+from roost.model.thresholds import Thresholds
 from roost.rules.policy import Policy
 from roost.store.contract import Conflict, Place, Proposal, Store
 from roost.store.recheck import Recheck
@@ -105,7 +106,7 @@ def decided(agent: Agent, tenant: str) -> Proposal:
 def test_agents_that_decide_at_once_take_one_machine_each_beyond_a_threshold_and_none_once_they_heard(
     store: Store, recheck: Recheck
 ) -> None:
-    store.commit([register("k", "c1", msgspec.json.encode(Thresholds(new=3)).decode(), kind=KIND)], recheck)
+    store.commit([register("k", "c1", msgspec.json.encode(Thresholds(new=3)).decode(), kind=THRESHOLD)], recheck)
     agents = [agent_on(store, "one"), agent_on(store, "two"), agent_on(store, "three")]
     group = []
     for number, agent in enumerate(agents, 1):  # each on a machine of its own, as they would if they liked others

@@ -24,16 +24,11 @@ from typing import Protocol
 
 import msgspec
 
-from roost.agent.operation import (
-    AddMachines,
-    Answer,
-    Evicted,
-    Operation,
-    PlaceVMs,
-    ReleaseVMs,
-    RemoveMachines,
-    SetMachine,
-)
+from roost.agent.operation import Answer, Evicted, Operation
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.machines import AddMachines, RemoveMachines
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.duties.healing import FLAPS
 from roost.duties.healing import KEY as HEALING
 from roost.model.change import Entry

@@ -15,7 +15,11 @@ from typing import Any
 import httpx
 import msgspec
 
-from roost.agent.operation import AddMachines, Answer, Evicted, Operation, PlaceVMs, ReleaseVMs, SetMachine
+from roost.agent.operation import Answer, Evicted, Operation
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.machines import AddMachines, RemoveMachines
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.api.json_lines import operation_of, parse
 from roost.model.inventory import Catalogue
 from roost.model.request import VM, Placement
@@ -103,7 +107,9 @@ class HttpFleet:
             machine |= {"update_domain": spec.update_domain, "features": spec.features, "state": "down"}
             machine |= {"capacity": dict(zip(self._resources, spec.capacity, strict=True))}
             return {"method": "POST", "url": "/v1/machines", "json": {"machines": [machine]}}
-        (name,) = operation.machines  # type: ignore[union-attr]
+        assert isinstance(operation, RemoveMachines)
+        (name,) = operation.machines
+        (name,) = operation.machines
         return {"method": "DELETE", "url": f"/v1/machines/{name}"}
 
     def close(self) -> None:

@@ -79,7 +79,7 @@ def _serve(line: socket.socket, zone: str) -> None:
     import psycopg  # noqa: F401
 
     import roost.api.workers  # noqa: F401 -- with all of the service
-    from roost.agent.operation import PlaceVMs
+    from roost.agent.verbs.place import PlaceVMs
     from roost.cli.main import main
     from roost.model.request import VM, Request
     from roost.wiring import find_zone, open_agent, open_store

@@ -10,9 +10,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from roost.agent.operation import PlaceVMs, SetEntry
-from roost.api.policies import KIND
+from roost.agent.verbs.entry import SetEntry
+from roost.agent.verbs.place import PlaceVMs
 from roost.cli.main import commands, main
+from roost.model.registry import POLICY
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
 from roost.rules.policy import SHIPPED, Policy
@@ -78,7 +79,7 @@ def test_a_policy_is_compared_with_what_a_store_has_recorded(diff: Diff, tmp_pat
     agent = open_agent(store, Policy.named("fast"), seed=1)
     agent.run(*(agent.submit(PlaceVMs(Request(f"t{i}", [VM("A1")]))) for i in range(10)))
     ours = (SHIPPED / "spread.yaml").read_text().replace("name: spread", "name: ours")
-    agent.run(agent.submit(SetEntry(KIND, "ours", ours)))
+    agent.run(agent.submit(SetEntry(POLICY, "ours", ours)))
     agent.close()
     store.close()
     code, out, err = diff("spread", "--store", "zone.db", "-o", "json")

@@ -17,7 +17,10 @@ import msgspec
 import pytest
 import yaml
 
-from roost.agent.operation import Answer, Evicted, Operation, PlaceVMs, ReleaseVMs, SetMachine
+from roost.agent.operation import Answer, Evicted, Operation
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.bench.postgres import ThrowawayPostgres
 from roost.client import Client, MachineChange, ServiceProblem, VMWish
 from roost.model.request import UNCONSTRAINED, Placement, Request

@@ -17,7 +17,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from roost.agent.operation import AddMachines, PlaceVMs, SetEntry
+from roost.agent.verbs.entry import SetEntry
+from roost.agent.verbs.machines import AddMachines
+from roost.agent.verbs.place import PlaceVMs
 from roost.bench.postgres import ThrowawayPostgres
 from roost.model.inventory import MachineSpec
 from roost.model.request import VM, Request

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roost.agent.operation import PlaceVMs
+from roost.agent.verbs.place import PlaceVMs
 from roost.model.change import Placed
 from roost.model.zone import Zone
 from roost.store.contract import Committed, Conflict, Decline, Place, Release, SetCondition

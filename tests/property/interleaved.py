@@ -10,14 +10,24 @@ from typing import Any
 
 import msgspec
 
-from roost.agent.agent import Agent, AgentSettings, Ticket
+from roost.agent.agent import Agent
 from roost.agent.courier import Delivery, Group
-from roost.agent.operation import HealVMs, MoveVM, Operation, PlaceVMs, ReleaseVMs, SetCluster, SetEntry, SetMachine
+from roost.agent.operation import Operation
 from roost.agent.past import recall
+from roost.agent.settings import AgentSettings
+from roost.agent.ticket import Ticket
+from roost.agent.verbs.cluster import SetCluster
+from roost.agent.verbs.entry import SetEntry
+from roost.agent.verbs.heal import HealVMs
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.move import MoveVM
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.engine.explain import Explanation, Remedies
 from roost.model.inventory import catalogue_of
+from roost.model.registry import THRESHOLD
 from roost.model.request import HOLD, VM, Constraints, Request
-from roost.model.thresholds import KIND, Thresholds
+from roost.model.thresholds import Thresholds
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
@@ -123,7 +133,7 @@ class Company:
         """Other thresholds of some cluster, or none of its own."""
         cluster, kept = self.draw.choice(self.zone.cluster_names), sorted(self.draw.sample(range(5), 3))
         value = msgspec.json.encode(Thresholds(new=kept[2], scale_out=kept[1], healing=kept[0])).decode()
-        return SetEntry(KIND, cluster, value if self.draw.random() < 0.7 else None)
+        return SetEntry(THRESHOLD, cluster, value if self.draw.random() < 0.7 else None)
 
     def _move(self, agent: int) -> MoveVM:
         """A step of some VM's move: one goes on that any agent was asked to begin, or another begins."""
@@ -172,7 +182,7 @@ class Company:
         latest = self.couriers[agent].out[-1] if explain and self.couriers[agent].out else None
         if latest is None or latest.round.number <= number:  # else its books may have changed since
             return
-        sent = self.agents[agent]._rounds[latest.round.number]
+        sent = self.agents[agent].under_way.rounds[latest.round.number]
         for position, ticket in enumerate(sent):
             if ticket.decision is not None and (position == len(sent) - 1 or ticket.decision.ok):
                 self.explained[ticket.key, ticket.retries] = ticket.decision.explanation

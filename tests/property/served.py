@@ -10,20 +10,17 @@ from collections.abc import Sequence
 import msgspec
 from hypothesis import strategies as st
 
-from roost.agent.operation import (
-    Answer,
-    MoveVM,
-    Operation,
-    PlaceVMs,
-    ReleaseVMs,
-    SetCluster,
-    SetEntry,
-    SetMachine,
-)
+from roost.agent.operation import Answer, Operation
+from roost.agent.verbs.cluster import SetCluster
+from roost.agent.verbs.entry import SetEntry
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.move import MoveVM
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.duties.healing import Healer
 from roost.duties.requeue import Requeue
+from roost.model.registry import THRESHOLD
 from roost.model.request import HOLD, Request
-from roost.model.thresholds import KIND
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
@@ -124,7 +121,7 @@ def _keeping(draw: st.DrawFn, zone: Zone, cluster: str) -> SetEntry:
     """So many machines of a cluster are kept empty, if any."""
     machines = int(zone.clusters[zone.cluster(cluster)]["machines"])
     kept = draw(st.one_of(thresholds(machines), some_thresholds(machines)))
-    return SetEntry(KIND, cluster, msgspec.json.encode(kept).decode())
+    return SetEntry(THRESHOLD, cluster, msgspec.json.encode(kept).decode())
 
 
 @st.composite

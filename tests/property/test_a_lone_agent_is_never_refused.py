@@ -10,8 +10,12 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.agent.agent import Agent, AgentSettings
-from roost.agent.operation import Answer, MoveVM, Operation, PlaceVMs, ReleaseVMs
+from roost.agent.agent import Agent
+from roost.agent.operation import Answer, Operation
+from roost.agent.settings import AgentSettings
+from roost.agent.verbs.move import MoveVM
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.model.request import HOLD, VM, Constraints, Request, hold_of
 from roost.store.audit import check_invariants
 from roost.wiring import open_store

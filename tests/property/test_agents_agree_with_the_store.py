@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.agent.agent import AgentSettings
+from roost.agent.settings import AgentSettings
 from roost.model.rows import MachineState
 from roost.model.zone import Zone
 from tests.property import cramped

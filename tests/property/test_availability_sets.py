@@ -15,8 +15,13 @@ from hypothesis import strategies as st
 
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.operation import Answer, HealVMs, MoveVM, Operation, PlaceVMs, ReleaseVMs, SetMachine
+from roost.agent.operation import Answer, Operation
 from roost.agent.past import recall
+from roost.agent.verbs.heal import HealVMs
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.move import MoveVM
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.model.availability import AvailabilitySet
 from roost.model.request import VM, Constraints, Request
 from roost.rules.policy import Policy

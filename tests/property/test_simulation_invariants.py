@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.agent.operation import PlaceVMs, ReleaseVMs
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.model.request import Constraints
 from roost.sim.experiment import Agents, Faults, Latency, Maintenance, Migrations, PolicyChange
 from roost.sim.simulation import Simulation

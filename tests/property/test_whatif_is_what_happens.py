@@ -13,7 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.agent.operation import HealVMs, MoveVM, PlaceVMs, ReleaseVMs, RemoveMachines, SetMachine
+from roost.agent.verbs.heal import HealVMs
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.machines import RemoveMachines
+from roost.agent.verbs.move import MoveVM
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.duties.healing import together, vms_on
 from roost.model.request import HOLD, VM, Request
 from roost.model.zone import Zone

@@ -10,13 +10,17 @@ from random import Random
 
 import msgspec
 
-from roost.agent.agent import Agent, AgentSettings
+from roost.agent.agent import Agent
 from roost.agent.courier import ThreadCourier
-from roost.agent.operation import MoveVM, Operation, PlaceVMs, ReleaseVMs
+from roost.agent.operation import Operation
+from roost.agent.settings import AgentSettings
+from roost.agent.verbs.move import MoveVM
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.bench.postgres import ThrowawayPostgres
 from roost.model.change import Entry, Placed
+from roost.model.registry import WAITING
 from roost.model.request import HOLD, VM, Constraints, Request
-from roost.model.waiting import WAITING
 from roost.store.audit import check_invariants
 from roost.store.contract import Committed, Conflict, Place, Store, Victim
 from roost.store.ledger import Ledger, MachineRow

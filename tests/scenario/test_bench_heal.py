@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from roost.agent.operation import PlaceVMs, ReleaseVMs
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.bench.heal import KEPT, Site, bench_heal, healed_twice
 from roost.duties.healing import new_key
 from roost.model.request import VM, Constraints, Request

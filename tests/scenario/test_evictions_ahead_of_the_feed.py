@@ -6,8 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from roost.agent.agent import Agent, AgentSettings, Ticket
-from roost.agent.operation import MoveVM, Operation, PlaceVMs, ReleaseVMs, SetMachine
+from roost.agent.agent import Agent
+from roost.agent.operation import Operation
+from roost.agent.settings import AgentSettings
+from roost.agent.ticket import Ticket
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.move import MoveVM
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.model.request import VM, Request
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants

@@ -8,11 +8,11 @@ from contextlib import closing
 
 import pytest
 
-from roost.agent import agent as agent_module
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.operation import PlaceVMs
 from roost.agent.past import recall
+from roost.agent.verbs import placing
+from roost.agent.verbs.place import PlaceVMs
 from roost.model.request import VM, Constraints, Request
 from roost.placing.allocator import Allocator
 from roost.placing.decision import Decision
@@ -108,14 +108,14 @@ def test_a_past_decision_tells_that_its_machines_were_sought(agent: Agent) -> No
 def test_a_search_over_several_turns_gets_further_in_each_and_finds_the_way(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_module, "IN_VAIN", 1)
+    monkeypatch.setattr(placing, "IN_VAIN", 1)
     (answer,) = agent.run(agent.submit(PlaceVMs(PUZZLE)))
     assert answer.ok
 
 
 def test_a_search_that_is_cut_short_says_so(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_module, "IN_VAIN", 1)
-    monkeypatch.setattr(agent_module, "IN_ALL", 3)
+    monkeypatch.setattr(placing, "IN_VAIN", 1)
+    monkeypatch.setattr(placing, "IN_ALL", 3)
     (answer,) = agent.run(agent.submit(PlaceVMs(Request("t", (*PUZZLE.vms, SHY)))))
     assert answer.status == "declined"
     assert "cut short: not every way to place them together was tried" in answer.detail

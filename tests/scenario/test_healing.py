@@ -11,9 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from roost.agent.agent import Agent, Ticket
+from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.operation import HealVMs, Operation, PlaceVMs, ReleaseVMs, SetMachine
+from roost.agent.operation import Operation
+from roost.agent.ticket import Ticket
+from roost.agent.verbs.heal import HealVMs
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.api import backwards
 from roost.api.backwards import MOST_SUMMED
 from roost.api.healings import outages_of, summary_of

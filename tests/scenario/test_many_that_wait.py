@@ -8,12 +8,17 @@ import msgspec
 import pytest
 
 from roost.agent.agent import Agent
-from roost.agent.operation import Operation, PlaceVMs, ReleaseVMs, SetEntry, SetMachine
+from roost.agent.operation import Operation
+from roost.agent.verbs.entry import SetEntry
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.duties.requeue import Requeue
 from roost.duties.turns import LEAST as LEAST_SECONDS
 from roost.duties.turns import LONGEST_PAUSE, SAVED, SHARE
+from roost.model.registry import WAITING
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Request
-from roost.model.waiting import WAITING, Waiting
+from roost.model.waiting import Waiting
 from roost.rules.policy import Policy
 from roost.wiring import open_agent, open_store
 from tests.property.zones import TINY, ClusterPlan, build

@@ -10,7 +10,8 @@ import pytest
 
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.operation import AddMachines, PlaceVMs
+from roost.agent.verbs.machines import AddMachines
+from roost.agent.verbs.place import PlaceVMs
 from roost.bench.postgres import ThrowawayPostgres
 from roost.model.errors import StoreUnavailable
 from roost.model.inventory import machine_specs

@@ -9,8 +9,12 @@ import pytest
 
 from roost.agent.agent import Agent
 from roost.agent.courier import ThreadCourier
-from roost.agent.operation import AddMachines, Answer, PlaceVMs, ReleaseVMs, RemoveMachines, SetMachine
+from roost.agent.operation import Answer
 from roost.agent.past import recall
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.machines import AddMachines, RemoveMachines
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.engine.explain import Explanation
 from roost.model.availability import AvailabilitySet
 from roost.model.errors import InvalidInput, StoreUnavailable

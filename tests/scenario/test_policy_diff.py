@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from roost.agent.operation import AddMachines, PlaceVMs, ReleaseVMs, SetMachine
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.machines import AddMachines
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.model.errors import InvalidInput
 from roost.model.inventory import machine_specs
 from roost.model.request import VM, Request
@@ -136,7 +139,7 @@ def _watched(shadow: Callable[[], Shadow | None]) -> tuple[list[Any], Shadow | N
     zone = machines(3, 4)
     store = open_store("memory:", create=zone)
     agent = open_agent(store, FAST, seed=5)
-    agent.shadow = seen = shadow()
+    agent.context.shadow = seen = shadow()
     answers = []
 
     def place(first: int, last: int) -> None:
@@ -195,7 +198,7 @@ def test_requests_that_the_shadow_has_no_rule_for_are_differences_and_do_not_end
     shadow = Shadow(Policy.parse(unaware), clock=float)
     store = open_store("memory:", create=Zone.synthetic(100))
     agent = open_agent(store, FAST, seed=1)
-    agent.shadow = shadow
+    agent.context.shadow = shadow
     for i in range(12):  # more than are explained in a second
         agent.run(agent.submit(PlaceVMs(Request(f"t{i}", [VM("A1", isolated=True)]))))
     agent.close()
@@ -214,7 +217,7 @@ def test_a_shadow_that_takes_too_long_looks_at_fewer_decisions() -> None:
     shadow = Shadow(SPREAD, clock=slow)
     store = open_store("memory:", create=Zone.synthetic(100))
     agent = open_agent(store, FAST, seed=1)
-    agent.shadow = shadow
+    agent.context.shadow = shadow
     asked = 0
     while now < 30:
         agent.run(agent.submit(PlaceVMs(Request(f"t{asked}", [VM("A1")]))))
@@ -230,7 +233,7 @@ def test_only_some_differences_are_explained_each_second() -> None:
     shadow = Shadow(SPREAD, clock=lambda: now)
     store = open_store("memory:", create=Zone.synthetic(100))
     agent = open_agent(store, FAST, seed=1)
-    agent.shadow = shadow
+    agent.context.shadow = shadow
     for i in range(20):
         agent.run(agent.submit(PlaceVMs(Request(f"t{i}", [VM("A1")]))))
         now += i == 15

@@ -8,14 +8,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from roost.agent.agent import Agent, Ticket
+from roost.agent.agent import Agent
 from roost.agent.courier import ThreadCourier
-from roost.agent.operation import Answer, HealVMs, MoveVM, Operation, PlaceVMs, ReleaseVMs, SetMachine
+from roost.agent.operation import Answer, Operation
 from roost.agent.past import recall
+from roost.agent.ticket import Ticket
+from roost.agent.verbs.heal import HealVMs
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.move import MoveVM
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.model.change import Placed
 from roost.model.errors import StoreUnavailable
+from roost.model.registry import WAITING
 from roost.model.request import VM, Constraints, Request
-from roost.model.waiting import WAITING
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants

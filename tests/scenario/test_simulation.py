@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roost.agent.operation import PlaceVMs
+from roost.agent.verbs.place import PlaceVMs
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.rows import MachineState
 from roost.sim.experiment import Agents, Experiment, Faults, Latency, Maintenance, PolicyChange

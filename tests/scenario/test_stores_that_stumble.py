@@ -12,7 +12,7 @@ import pytest
 
 from roost.agent.agent import Agent
 from roost.agent.courier import Courier, DiskCourier, InlineCourier, ThreadCourier
-from roost.agent.operation import PlaceVMs
+from roost.agent.verbs.place import PlaceVMs
 from roost.model.errors import StoreUnavailable
 from roost.model.request import VM, Request
 from roost.model.zone import Zone

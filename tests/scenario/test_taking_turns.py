@@ -12,12 +12,18 @@ import msgspec
 import pytest
 
 from roost.agent import agent as agent_module
-from roost.agent.agent import Agent, AgentSettings, Ticket
+from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.operation import PlaceVMs, ReleaseVMs, SetEntry
+from roost.agent.settings import ROUND_SECONDS, AgentSettings
+from roost.agent.ticket import Ticket
+from roost.agent.verbs import placing
+from roost.agent.verbs.entry import SetEntry
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.duties.requeue import Requeue
+from roost.model.registry import WAITING
 from roost.model.request import VM, Constraints, Request
-from roost.model.waiting import WAITING, Waiting
+from roost.model.waiting import Waiting
 from roost.model.zone import Zone
 from roost.placing.search import Search
 from roost.rules.policy import Policy
@@ -108,7 +114,7 @@ def test_large_requests_leave_as_much_time_as_they_took_while_small_ones_keep_co
 
 def test_a_round_ends_when_it_has_decided_for_long_enough(agent: Agent, clock: Ticking) -> None:
     tickets = [ask(agent, f"t{i}") for i in range(50)]
-    clock.pace = agent_module.ROUND_SECONDS / 10
+    clock.pace = ROUND_SECONDS / 10
     agent.step()
     decided = [ticket for ticket in tickets if ticket.decision is not None]
     assert 1 <= len(decided) < 20
@@ -176,7 +182,7 @@ def puzzled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Agent]:
 def test_a_search_goes_on_where_it_stopped_and_finds_the_last_place(
     puzzled: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_module, "IN_VAIN", 1)
+    monkeypatch.setattr(placing, "IN_VAIN", 1)
     ticket = puzzled.submit(PlaceVMs(MIXED))
     turns = 0
     while ticket.answer is None:
@@ -190,7 +196,7 @@ def test_a_search_goes_on_where_it_stopped_and_finds_the_last_place(
 
 
 def test_others_are_served_between_the_turns_of_a_search(puzzled: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_module, "IN_VAIN", 1)
+    monkeypatch.setattr(placing, "IN_VAIN", 1)
     puzzled.allocator.quarantine_cluster("three")
     long = puzzled.submit(PlaceVMs(MIXED))
     puzzled.step()
@@ -205,8 +211,8 @@ def test_others_are_served_between_the_turns_of_a_search(puzzled: Agent, monkeyp
 def test_a_search_that_takes_too_many_turns_is_cut_short_and_says_so(
     puzzled: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_module, "IN_VAIN", 1)
-    monkeypatch.setattr(agent_module, "IN_ALL", 6)  # two in each of three racks
+    monkeypatch.setattr(placing, "IN_VAIN", 1)
+    monkeypatch.setattr(placing, "IN_ALL", 6)  # two in each of three racks
     puzzled.allocator.quarantine_cluster("three")
     ticket = puzzled.submit(PlaceVMs(MIXED))
     (answer,) = puzzled.run(ticket)
@@ -236,7 +242,7 @@ def test_a_turn_of_a_search_ends_by_the_clock_whatever_it_has_tried(puzzled: Age
 def test_a_small_request_that_searches_on_takes_turns_with_others_as_large_ones_do(
     puzzled: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_module, "IN_VAIN", 1)
+    monkeypatch.setattr(placing, "IN_VAIN", 1)
     puzzled.allocator.quarantine_cluster("three")
     searching = [puzzled.submit(PlaceVMs(msgspec.structs.replace(MIXED, tenant=f"s{i}"))) for i in range(4)]
     puzzled.step()
@@ -249,7 +255,7 @@ def test_a_small_request_that_searches_on_takes_turns_with_others_as_large_ones_
 
 
 def test_a_rehearsal_can_search_on_as_the_real_thing_does(puzzled: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_module, "IN_VAIN", 1)
+    monkeypatch.setattr(placing, "IN_VAIN", 1)
     ticket, proposal = puzzled.rehearse(PlaceVMs(MIXED))
     while ticket.unfinished:
         assert isinstance(proposal, Decline)
@@ -260,7 +266,7 @@ def test_a_rehearsal_can_search_on_as_the_real_thing_does(puzzled: Agent, monkey
 def test_vms_that_waited_are_placed_again_though_the_search_for_room_takes_several_turns(
     puzzled: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_module, "IN_VAIN", 1)
+    monkeypatch.setattr(placing, "IN_VAIN", 1)
     for i, vm in enumerate(MIXED.vms):
         waiting = Waiting(tenant="t", spec=vm, constraints=TOGETHER, since=1.0, cause="c")
         puzzled.run(puzzled.submit(SetEntry(WAITING, f"t/{i}", msgspec.json.encode(waiting).decode())))

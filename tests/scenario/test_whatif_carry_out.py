@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from roost.agent.agent import Agent
-from roost.agent.operation import PlaceVMs, ReleaseVMs
 from roost.agent.replica import Replica
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.model.errors import InvalidInput, StoreUnavailable
 from roost.model.request import HOLD, VM, Constraints, Request
 from roost.model.zone import Zone

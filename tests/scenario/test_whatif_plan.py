@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from roost.model.errors import InvalidInput
+from roost.model.registry import THRESHOLD
 from roost.model.request import HOLD
-from roost.model.thresholds import KIND
 from roost.rules.policy import Policy
 from roost.store.ledger import Ledger, VMRow
 from roost.store.snapshot import decode_snapshot, encode_snapshot
@@ -109,7 +109,7 @@ def test_what_is_being_moved_already_stays(zone: Ledger) -> None:
 
 def test_machines_that_are_kept_empty_are_no_reason_not_to_move(zone: Ledger) -> None:
     kept = zone.copy()
-    kept.registry = {(KIND, cluster): '{"new": 1, "scale_out": 1, "healing": 1}' for cluster in kept.clusters}
+    kept.registry = {(THRESHOLD, cluster): '{"new": 1, "scale_out": 1, "healing": 1}' for cluster in kept.clusters}
     assert any(not row.vms for row in kept.machines.values())
     assert plan_moves(kept, DEFAULT, Terms(budget=40)).moves == plan_moves(zone, DEFAULT, Terms(budget=40)).moves
 

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from roost.agent.operation import Operation, PlaceVMs, SetEntry, SetMachine
+from roost.agent.operation import Operation
+from roost.agent.verbs.entry import SetEntry
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.place import PlaceVMs
 from roost.model.errors import InvalidInput
 from roost.model.inventory import MachineSpec
+from roost.model.registry import THRESHOLD
 from roost.model.request import VM, Constraints, Request
-from roost.model.thresholds import KIND
 from roost.model.zone import Zone
 from roost.placing.allocator import Allocator
 from roost.rules.policy import Policy
@@ -219,7 +222,7 @@ def two_racks(*operations: Operation) -> Ledger:
 
 
 def test_more_are_as_many_as_new_tenants_get_and_not_as_one_that_grows() -> None:
-    ledger = two_racks(SetEntry(KIND, "c0", '{"new": 4, "scale_out": 2}'))
+    ledger = two_racks(SetEntry(THRESHOLD, "c0", '{"new": 4, "scale_out": 2}'))
     found = more(ledger, FAST, "whole", None)
     assert found.placed == found.before.room["whole"] == 4
     assert found.stopped_by.startswith("4 machines of c0 are kept empty for scale-outs and healing; 0/8 machines")

@@ -9,9 +9,12 @@ import pytest
 
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.operation import Operation, SetEntry, SetMachine
-from roost.duties.heartbeats import MANY, SILENT, Heard, Heartbeats
+from roost.agent.operation import Operation
+from roost.agent.verbs.entry import SetEntry
+from roost.agent.verbs.machine import SetMachine
+from roost.duties.heartbeats import MANY, Heard, Heartbeats
 from roost.model.errors import StoreUnavailable
+from roost.model.registry import SILENT
 from roost.model.rows import MachineState
 from roost.rules.policy import Policy
 from roost.store.contract import Note, Outcome, Proposal, Register, SetCondition

@@ -8,8 +8,13 @@ from typing import Literal
 import pytest
 
 from roost.agent.agent import Agent
-from roost.agent.operation import Answer, MoveVM, Operation, PlaceVMs, ReleaseVMs, SetCluster, SetMachine
+from roost.agent.operation import Answer, Operation
 from roost.agent.past import recall
+from roost.agent.verbs.cluster import SetCluster
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.move import MoveVM
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.model.availability import AvailabilitySet
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from roost.agent.agent import Ticket
-from roost.agent.operation import Operation, PlaceVMs
+from roost.agent.operation import Operation
+from roost.agent.ticket import Ticket
+from roost.agent.verbs.place import PlaceVMs
 from roost.api.outlook import Outlook
-from roost.model.foresight import KIND, NAME
+from roost.model.foresight import NAME
+from roost.model.registry import FORESIGHT
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
@@ -39,10 +41,10 @@ def test_a_clock_that_is_set_keeps_nobody_from_telling_it_anew(days: float, monk
         )
         outlook, told = Outlook(service), list[str | None]()
         for i in range(3):
-            agent._now = lambda: real() + (days * DAY if told else 0.0)
-            monkeypatch.setattr(time, "time", agent._now)
+            agent.context.now = lambda: real() + (days * DAY if told else 0.0)
+            monkeypatch.setattr(time, "time", agent.context.now)
             agent.run(agent.submit(PlaceVMs(Request(f"t{i}", [VM("A1")]))))
             asyncio.run(outlook.look())
-            told.append(agent.replica.registry.get((KIND, NAME)))
+            told.append(agent.replica.registry.get((FORESIGHT, NAME)))
     assert None not in told
     assert len(set(told)) == 3

@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from roost.agent.agent import Agent
-from roost.agent.operation import Answer, MoveVM, Operation, PlaceVMs, ReleaseVMs, SetEntry, SetMachine
+from roost.agent.operation import Answer, Operation
+from roost.agent.verbs.entry import SetEntry
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.move import MoveVM
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.api.service import Service
 from roost.model.request import VM, Request
 from roost.model.zone import Zone

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from roost.agent.agent import Agent
-from roost.agent.operation import Answer, Operation, PlaceVMs, ReleaseVMs, SetMachine
+from roost.agent.operation import Answer, Operation
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.api.json_lines import operation_of
 from roost.duties.requeue import Requeue
 from roost.model.availability import AvailabilitySet
 from roost.model.errors import InvalidInput
+from roost.model.registry import WAITING
 from roost.model.request import VM, Constraints, Request
-from roost.model.waiting import WAITING
 from roost.rules.policy import Policy
 from roost.store.memory import MemoryStore
 from roost.wiring import open_agent, open_store

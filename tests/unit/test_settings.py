@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.pretty import pretty_repr
 
-from roost.agent.agent import AgentSettings
 from roost.agent.avoidance import Avoidance
+from roost.agent.settings import AgentSettings
 from roost.model.errors import InvalidInput, UnknownName
 from roost.settings import SETTINGS, Loaded, Settings, describe, load, read_file, shown, to_toml, without_password
 

@@ -10,7 +10,8 @@ from roost.admission.history import ClusterHistory, History, read_history
 from roost.admission.thresholds import Computed, Targets, compute
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.operation import PlaceVMs, SetMachine
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.place import PlaceVMs
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Request
 from roost.model.thresholds import Thresholds

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from roost.agent.operation import PlaceVMs, ReleaseVMs
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.engine.ruleset import PolicySplit
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Request

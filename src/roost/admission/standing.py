@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from roost.model.thresholds import KIND, NONE, PurposeName, Thresholds, of_row
+from roost.model.registry import THRESHOLD
+from roost.model.thresholds import NONE, PurposeName, Thresholds, of_row
 from roost.placing.allocator import Allocator
 
 Source = Literal["registry", "zone", "none"]
@@ -33,7 +34,7 @@ def standings(allocator: Allocator, registry: Mapping[tuple[str, str], str]) -> 
     found = []
     for name, row in zip(allocator.zone.cluster_names, allocator.view.clusters, strict=True):
         kept = of_row(row["thresholds"])
-        source: Source = "registry" if (KIND, name) in registry else "zone" if kept != NONE else "none"
+        source: Source = "registry" if (THRESHOLD, name) in registry else "zone" if kept != NONE else "none"
         found.append(
             Standing(
                 cluster=name, machines=int(row["machines"]), empty=int(row["empty"][0]), thresholds=kept, source=source

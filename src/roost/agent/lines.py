@@ -10,10 +10,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from roost.agent.agent import Ticket
+from roost.agent.ticket import Ticket
 
 REST = 1.5  # how long small ones have after a large one, as a share of what it took
 QUIET_SECONDS = 0.02  # without small ones, after which large ones follow each other

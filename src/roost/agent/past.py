@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import msgspec
-
-from roost.agent.operation import HealVMs, Operation, PlaceVMs
 from roost.agent.replica import Replica
-from roost.agent.verbs.healable import set_aside, to_heal
+from roost.agent.verbs.table import read_operation, verb_of
 from roost.engine.recheck import rows_of
 from roost.engine.ruleset import RulePolicy
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput
-from roost.model.request import Placement, Request, heeding
+from roost.model.request import Placement, heeding
 from roost.model.thresholds import Purpose
-from roost.placing.allocator import Allocator
 from roost.placing.books import RunningVM
 from roost.placing.decision import Decision
 from roost.placing.gang import Trial, closed_units
@@ -23,16 +19,14 @@ from roost.placing.seating import seating
 from roost.store.contract import Decided, Round, Store, Victim
 from roost.store.history import ledger_at
 
-_operation = msgspec.json.Decoder(Operation).decode
-
 
 def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> Decision:
     """The decision on a key, to be explained. `policy_of` finds a policy by the name and digest that are recorded."""
     decided = store.decided(key)
     if decided is None:
         raise InvalidInput("key", f"{key!r} was never decided, or is forgotten", "use the key of a recent request")
-    operation = _operation(decided.request)
-    if not isinstance(operation, PlaceVMs | HealVMs):
+    operation = read_operation(decided.request)
+    if (wanted_by := verb_of(operation).wanted) is None:
         raise InvalidInput("key", f"{key!r} placed nothing", "only placements are explained")
     record = decided.record
     seen = _round(store, record.agent, record.round)
@@ -41,15 +35,15 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
     allocator = replica.allocator
     allocator.engine.rng[0] = record.lots
     index = allocator.zone.machine_index
-    request, leaving = _request(allocator, operation)
-    request = heeding(request, record.constraints)
+    wanted = wanted_by(allocator, operation)
+    request = heeding(wanted.request, record.constraints)
     tenant = allocator.tenants.get(request.tenant)
     if tenant is not None:
         tenant.constraints = record.constraints
     order = record.order or tuple(range(len(request.vms)))
     names = [decided.placed[i].machine for i in order] if decided.placed else record.found
     shapes = allocator.shapes_of(request, allocator.arms[0], Purpose[record.purpose.upper()])
-    beside = seating(record.constraints, request.vms, tenant.vms.values() if tenant else (), leaving)
+    beside = seating(record.constraints, request.vms, tenant.vms.values() if tenant else (), wanted.leaving)
     trial = Trial(
         order=order,
         shapes=shapes,
@@ -60,19 +54,11 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
         rungs=record.rungs,
         hits=record.hits,
         updated=record.updated,
-        aside=set_aside(allocator.zone, operation.aside if isinstance(operation, HealVMs) else None),
+        aside=wanted.aside,
         sought=record.sought,
     )
     victims = tuple(allocator.vms[victim.vm.vm] for victim in record.victims)
     return allocator.recall(request, trial, _placements(decided), victims)
-
-
-def _request(allocator: Allocator, operation: PlaceVMs | HealVMs) -> tuple[Request, list[RunningVM]]:
-    """What was asked for, and the VMs that were to leave for it."""
-    if isinstance(operation, PlaceVMs):
-        return operation.request_now(operation.request.tenant in allocator.tenants), []
-    lost, held = to_heal(allocator, operation)
-    return Request(operation.tenant, tuple(vm.vm for vm in lost)), [*lost, *held]
 
 
 def _placements(decided: Decided) -> tuple[Placement, ...]:

@@ -20,7 +20,7 @@ from roost.api.problems import Refused
 from roost.api.tokens import ANYBODY, Principal
 from roost.model.change import Entry, Eviction, Placed
 from roost.model.errors import StoreUnavailable
-from roost.model.failures import KIND as FAILURES
+from roost.model.registry import FAILURES
 from roost.model.rows import MachineState
 from roost.store.contract import Feed
 from roost.wire.changes import Changes, ChangeView, EvictionReason

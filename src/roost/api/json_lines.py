@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from roost.agent.agent import Agent
-from roost.agent.operation import AddMachines, Answer, Operation, PlaceVMs, SetEntry
+from roost.agent.operation import Answer, Operation
+from roost.agent.verbs.table import convert_operation, verb_of
 from roost.duties.table import Runner, make_roster
 from roost.model.errors import InvalidInput
-from roost.model.names import check_new_name, check_new_vm_name
 from roost.settings import Settings
 
 IDLE_SECONDS = 0.1  # between looks at the feed
@@ -48,30 +48,11 @@ def parse(line: bytes | str) -> tuple[str, dict[str, Any]]:
 def operation_of(given: dict[str, Any]) -> Operation:
     """What to do."""
     try:
-        operation: Operation = msgspec.convert(given, Operation)
+        operation = convert_operation(given)
     except msgspec.ValidationError as error:
         raise InvalidInput("line", str(error), "see `roost worker --help` for what can be asked") from None
-    if isinstance(operation, PlaceVMs) and operation.requeued:
-        raise InvalidInput("requeued", "is not for anybody to say", "leave it out: what waits is placed by itself")
-    _check_names(operation)
+    verb_of(operation).check(operation)
     return operation
-
-
-def _check_names(operation: Operation) -> None:
-    """What comes into the zone can be asked for by its name; what is there already can go, whatever it is called."""
-    if isinstance(operation, PlaceVMs):
-        check_new_name("request.tenant", operation.request.tenant)
-        for i, vm in enumerate(operation.request.vms):
-            if vm.name:
-                check_new_vm_name(f"request.vms[{i}].name", vm.name)
-    elif isinstance(operation, AddMachines):
-        for i, machine in enumerate(operation.machines):
-            for field in ("name", "datacenter", "cluster", "rack"):
-                check_new_name(f"machines[{i}].{field}", getattr(machine, field))
-            for feature in machine.features:
-                check_new_name(f"machines[{i}].features", feature)
-    elif isinstance(operation, SetEntry) and operation.value is not None:
-        check_new_name("name", operation.name)
 
 
 def serve(agent: Agent, lines: Iterable[bytes], write: Callable[[bytes], None], settings: Settings = DEFAULTS) -> None:

@@ -19,8 +19,8 @@ import msgspec
 import structlog
 
 from roost.api.service import Service, new_key
-from roost.api.tokens import KIND
 from roost.model.errors import RoostError
+from roost.model.registry import TOKEN
 from roost.model.stored import StoredToken
 from roost.settings import POSTGRES
 from roost.wire.tokens import NewToken
@@ -74,7 +74,7 @@ async def take(service: Service, folder: Path) -> None:
             kept = letter.read_text()
             known = msgspec.json.decode(kept, type=StoredToken)
             msgspec.convert({"name": letter.name, "scopes": known.scopes}, NewToken)  # as it could be asked for
-            ticket = await service.enter(KIND, letter.name, kept, new_key(), "roost token", new=True)
+            ticket = await service.enter(TOKEN, letter.name, kept, new_key(), "roost token", new=True)
             log.info("a token was made on the store", token=letter.name, status=ticket.answer and ticket.answer.status)
         except (OSError, ValueError, RoostError) as error:
             log.error("a letter cannot be used", letter=str(letter), detail=str(error))

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from roost.admission.standing import Standing, standings
-from roost.agent.agent import Ticket
 from roost.agent.operation import Status
+from roost.agent.ticket import Ticket
 from roost.engine.statistics import RuleFilter
 from roost.model.request import HOLD
 from roost.model.thresholds import PURPOSES

@@ -12,11 +12,12 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from roost.agent.operation import SetEntry
+from roost.agent.verbs.entry import SetEntry
 from roost.api.problems import Refused
 from roost.duties.arrivals import ArrivalRates
 from roost.model.errors import RoostError
-from roost.model.foresight import KIND, NAME, Foresight, decode, encode, foresee, foresee_given
+from roost.model.foresight import NAME, Foresight, decode, encode, foresee, foresee_given
+from roost.model.registry import FORESIGHT
 from roost.store.contract import Store
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Outlook:
         with contextlib.suppress(RoostError, Refused):  # the next time will do
             await self._follow()
             # Whether somebody else has told it since is seen from what is told; clocks differ, and may be set.
-            told = service.agent.replica.registry.get((KIND, NAME))
+            told = service.agent.replica.registry.get((FORESIGHT, NAME))
             stale, self._heard = told == self._heard, told
             if stale and (self._arrived or told is None):
                 await self._tell(decode(told))
@@ -73,7 +74,7 @@ class Outlook:
         from roost.api.service import new_key
 
         service, at = self._service, time.time()
-        before = service.agent.replica.registry.get((KIND, NAME))
+        before = service.agent.replica.registry.get((FORESIGHT, NAME))
         allocator = service.agent.allocator
         rows, rates = allocator.view.machines.copy(), self._rates.per_hour(at)
         if known is not None and known.given:
@@ -83,7 +84,7 @@ class Outlook:
         else:
             return
         text = encode(found)
-        entry = SetEntry(KIND, NAME, text, new=before is None, instead_of=before)  # who else tells is right
+        entry = SetEntry(FORESIGHT, NAME, text, new=before is None, instead_of=before)  # who else tells is right
         ticket = await service.submit(entry, new_key(), BY)
         self._arrived = ticket.answer is None or not ticket.answer.ok
         self._heard = before if self._arrived else text
@@ -91,4 +92,4 @@ class Outlook:
 
 def known_to(service: Service) -> Foresight | None:
     """What is foreseen at present, as far as a service has heard."""
-    return decode(service.agent.replica.registry.get((KIND, NAME)))
+    return decode(service.agent.replica.registry.get((FORESIGHT, NAME)))

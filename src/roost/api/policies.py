@@ -9,15 +9,12 @@ import msgspec
 
 from roost.engine.ruleset import PolicySplit
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.registry import ACTIVE, PAST_POLICY, POLICY
 from roost.rules.own import NONE, OwnRules
 from roost.rules.policy import SHIPPED, Policy, shipped_policies
 from roost.wire.policies import Active, ShadowPolicy
 
-KIND, PAST, ACTIVE = KINDS = (
-    "policy",
-    "past policy",
-    "active",
-)  # in the registry; past ones by digest
+OF_POLICIES = (POLICY, PAST_POLICY, ACTIVE)  # kinds of the registry
 IN_FORCE, SHADOW = "policies", "shadow"  # the entries of kind ACTIVE: an `Active` and a `ShadowPolicy` as JSON
 
 
@@ -34,8 +31,8 @@ class PolicyBook:
     ) -> None:
         """`own`: the policy of the settings. `rules`: those that policies may name besides Roost's."""
         self._own, self._rules = own, rules
-        self.texts = {name: text for (kind, name), text in registry.items() if kind == KIND}
-        self._past = {digest: text for (kind, digest), text in registry.items() if kind == PAST}
+        self.texts = {name: text for (kind, name), text in registry.items() if kind == POLICY}
+        self._past = {digest: text for (kind, digest), text in registry.items() if kind == PAST_POLICY}
         chosen = registry.get((ACTIVE, IN_FORCE))
         self.in_force = msgspec.json.decode(chosen, type=Active) if chosen else None
         beside = registry.get((ACTIVE, SHADOW))

@@ -26,8 +26,9 @@ from roost.api.app import make_gate
 from roost.api.problems import Refused
 from roost.api.protocol import Protocol
 from roost.api.service import Service
-from roost.api.tokens import CLOSED, KIND
+from roost.api.tokens import CLOSED
 from roost.model.errors import InvalidInput, RoostError, StoreBroken, StoreUnavailable
+from roost.model.registry import TOKEN
 from roost.rules.policy import PolicySource
 from roost.settings import Settings, load
 from roost.wiring import ensure_store, open_store
@@ -113,7 +114,7 @@ def address_to_bind(settings: Settings, tell: Callable[[str], None] = lambda _: 
         if is_loopback(host) or settings.server.allow_anonymous:
             return host, False
         store = open_store(settings.store.url, read_only=True)
-        guarded = store.registry(KIND) or CLOSED[1] in store.registry(CLOSED[0])
+        guarded = store.registry(TOKEN) or CLOSED[1] in store.registry(CLOSED[0])
         store.close()
     except StoreBroken:
         raise

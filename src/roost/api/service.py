@@ -24,21 +24,24 @@ from typing import Any, TypeVar
 
 import structlog
 
-from roost.agent.agent import Agent, AgentSettings, Loaded, Ticket, size_of
-from roost.agent.operation import HealVMs, Operation, PlaceVMs, SetEntry
+from roost.agent.agent import Agent, Loaded
+from roost.agent.operation import Operation
 from roost.agent.past import recall
+from roost.agent.settings import AgentSettings
+from roost.agent.ticket import Ticket
+from roost.agent.verbs.entry import SetEntry
+from roost.agent.verbs.heal import HealVMs
+from roost.agent.verbs.table import size_of, verb_of
 from roost.agent.warm_up import sample_of, warm_up
 from roost.api.changes import ChangeLog
 from roost.api.errands import Errands
 from roost.api.healings import outages_of
 from roost.api.metrics import Metrics
 from roost.api.outlook import Outlook
-from roost.api.policies import KINDS, PolicyBook
+from roost.api.policies import OF_POLICIES, PolicyBook
 from roost.api.problems import Refused
 from roost.api.pulse import Pulse
 from roost.api.tokens import CLOSED, TokenBook
-from roost.api.tokens import KIND as TOKEN
-from roost.api.walks import KIND as WALKS
 from roost.api.walks import WALK, WalkWatch
 from roost.duties.duty import Roster
 from roost.duties.healing import Healer, Lost
@@ -50,6 +53,7 @@ from roost.engine.ruleset import PolicySplit
 from roost.engine.statistics import rule_filters
 from roost.engine.steps import CutShort, Steps
 from roost.model.errors import InvalidInput, RoostError, StoreBroken, StoreUnavailable
+from roost.model.registry import MAINTENANCE, TOKEN
 from roost.model.request import VM, Request
 from roost.model.rows import MachineState
 from roost.model.zone import Zone
@@ -321,8 +325,11 @@ class Service:
         """Have something done; the future brings the ticket with its answer. Refuses what is too much."""
         self.check_open(writing=True)
         limits = self.settings.limits
-        vms = size_of(operation)
-        if self.queued_requests >= limits.queued_requests or self.queued_vms + vms > limits.queued_vms:
+        vms = size_of(operation, self.agent.allocator.tenants)
+        too_much = self.queued_vms + vms > limits.queued_vms
+        if too_much and not self.queued_vms:  # a tenant may be deleted however large it is, if nothing else waits
+            too_much = verb_of(operation).places
+        if self.queued_requests >= limits.queued_requests or too_much:
             self.metrics.shed.inc()
             raise Refused("roost.overloaded", f"{self.queued_requests:,} requests are waiting")
         done: asyncio.Future[Ticket] = self._loop.create_future()
@@ -348,10 +355,10 @@ class Service:
     def _note(self, ticket: Ticket) -> None:
         """A request was answered."""
         operation = ticket.operation
-        if isinstance(operation, PlaceVMs):
-            self.metrics.note(ticket, self.agent.allocator.arm_of(operation.request.tenant).policy.name)
-        elif isinstance(operation, HealVMs):
-            self.metrics.note(ticket, self.agent.allocator.arm_of(operation.tenant).policy.name)
+        verb = verb_of(operation)
+        if verb.places:
+            self.metrics.note(ticket, self.agent.allocator.arm_of(verb.tenant(operation)).policy.name)
+        if isinstance(operation, HealVMs):
             self._note_unhealed(ticket, operation)
 
     def _note_unhealed(self, ticket: Ticket, operation: HealVMs) -> None:
@@ -524,7 +531,7 @@ class Service:
     async def _tick(self) -> None:
         """Look at the feed and refresh caches when nobody asks for anything; let nobody wait for ever."""
         if not (self.down or self.unwritable or self.closing.is_set()):
-            self.walks.look(self.agent.replica.registry.get((WALKS, WALK)))
+            self.walks.look(self.agent.replica.registry.get((MAINTENANCE, WALK)))
             self.roster.step(self._loop.time())
         if not self._pumping:
             self._pump()
@@ -631,13 +638,13 @@ class Service:
     def _marked(self) -> tuple[object, tuple[int, ...]]:
         """Another value once there is something new to take in. What else is in the registry is no matter here."""
         replica = self.agent.replica
-        return replica, replica.registry.mark(TOKEN, CLOSED[0], *KINDS)
+        return replica, replica.registry.mark(TOKEN, CLOSED[0], *OF_POLICIES)
 
     def _read_registry(self) -> None:
         """Take in tokens and policies as the feed brought them."""
         registry, self._read = self.agent.replica.registry, self._marked()
         self.tokens = TokenBook(registry.of(TOKEN), closed=CLOSED in registry)
-        before, self.policies = self.policies, PolicyBook(registry.only(*KINDS), self._own, self.own_rules)
+        before, self.policies = self.policies, PolicyBook(registry.only(*OF_POLICIES), self._own, self.own_rules)
         if self.policies.in_force != before.in_force and self.ready:
             self._begin(self._switch)
         if self.policies.shadow != before.shadow and self.ready:
@@ -701,10 +708,10 @@ class Service:
                 shadow = Shadow(policy, wanted.share, stopped=partial(_say_stopped, policy.name))
                 shadow.join(self.agent.allocator)
             self.shadow, self.no_shadow = shadow, ""
-            self.agent.shadow = shadow
+            self.agent.context.shadow = shadow
             log.info("policy in the shadow", policy=policy.name if policy else "")
         except RoostError as error:
-            self.shadow = self.agent.shadow = None  # what was there before was ended
+            self.shadow = self.agent.context.shadow = None  # what was there before was ended
             self.no_shadow = str(error)
             log.error("a policy was put in the shadow that does not work here", detail=str(error))
             raise
@@ -733,11 +740,11 @@ class Service:
 
     async def explain(self, request: Request, vm: int | None) -> Explanation:
         """Why a request would be placed as it would be now, or not at all."""
-        return await self._explained_in_time(partial(self.agent.explaining, request, vm), EXPLAIN_SECONDS)
+        return await self._explained_in_time(partial(self.agent.context.explaining, request, vm), EXPLAIN_SECONDS)
 
     async def why_not(self, request: Request, machine: str, vm: int | None) -> WhyNot:
         """Why a machine would not get a VM of a request now."""
-        tell = partial(self.agent.telling_why_not, request, machine, vm)
+        tell = partial(self.agent.context.telling_why_not, request, machine, vm)
         return await self._explained_in_time(tell, EXPLAIN_SECONDS)
 
     async def _explained_in_time(self, begin: Callable[[], Steps[T]], seconds: float) -> T:
@@ -839,4 +846,4 @@ def new_key(namespace: str = "") -> str:
 
 def _policies_of(store: Store) -> dict[tuple[str, str], str]:
     """What a registry says of policies, before there is an agent that follows it."""
-    return {(kind, name): value for kind in KINDS for name, value in store.registry(kind).items()}
+    return {(kind, name): value for kind in OF_POLICIES for name, value in store.registry(kind).items()}

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import msgspec
 
 from roost.model.errors import InvalidInput, Taken
+from roost.model.registry import ACCESS
 from roost.model.stored import Scope, StoredToken
 from roost.model.tokens import PREFIX
 from roost.wire.tokens import NewToken, TokenMade, TokenView
 
-KIND = "token"  # in the registry
-CLOSED = ("access", "anonymous")  # there, from the first time a token is revoked: that there are none opens nothing
+CLOSED = (ACCESS, "anonymous")  # there, from the first time a token is revoked: that there are none opens nothing
 LAST_ADMIN = "is the last token with scope admin: nobody could make others; make one first, or revoke it with force"
 MOST = 10_000  # tokens of a zone
 DAY = 86_400.0  # seconds

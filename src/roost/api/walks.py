@@ -16,7 +16,6 @@ import msgspec
 
 from roost.model.stored import StoredWalk
 
-KIND = "maintenance"  # in the registry
 WALK, MACHINES = "walk", "machines"  # the entries: a `StoredWalk`, and what it took out of use, as JSON
 
 

@@ -17,8 +17,12 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from roost.agent.agent import Agent, AgentSettings, Ticket
-from roost.agent.operation import Operation, PlaceVMs, ReleaseVMs
+from roost.agent.agent import Agent
+from roost.agent.operation import Operation
+from roost.agent.settings import AgentSettings
+from roost.agent.ticket import Ticket
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.bench.postgres import ThrowawayPostgres
 from roost.model.request import VM, Request
 from roost.model.zone import Zone

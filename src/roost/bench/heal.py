@@ -15,13 +15,16 @@ import numpy as np
 
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
-from roost.agent.operation import PlaceVMs, SetEntry, SetMachine
+from roost.agent.verbs.entry import SetEntry
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.place import PlaceVMs
 from roost.duties.healing import KEY, Healer, lost_vms
 from roost.engine.tenant import TenantDesk
 from roost.model.errors import InvalidInput
+from roost.model.registry import THRESHOLD
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
-from roost.model.thresholds import KIND, Purpose, Thresholds
+from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
 from roost.placing.books import RunningVM
 from roost.placing.seating import seating
@@ -49,7 +52,7 @@ class Site:
         self.healer = Healer(self.agent, lambda: self.now)
         self._draw, self._tenants = random.Random(seed), 0
         kept = msgspec.json.encode(KEPT).decode()
-        self.do(*(SetEntry(KIND, cluster, kept) for cluster in zone.cluster_names))
+        self.do(*(SetEntry(THRESHOLD, cluster, kept) for cluster in zone.cluster_names))
 
     @property
     def full(self) -> float:

@@ -30,7 +30,7 @@ TENANT = 5  # VMs
 FIRST_DECISION = """
 import time
 started = time.perf_counter()
-from roost.agent.operation import PlaceVMs
+from roost.agent.verbs.place import PlaceVMs
 from roost.model.request import VM, Request
 from roost.wiring import open_agent, open_store
 store = open_store({url!r})

@@ -24,8 +24,9 @@ from roost.bench.echo import HELD
 from roost.bench.load import Load, Report
 from roost.bench.service import CONNECTIONS, CREATE, WARM_UP_SECONDS, generate, serve_with_echo
 from roost.engine.recheck import Recheck
+from roost.model.registry import WAITING
 from roost.model.request import UNCONSTRAINED, VM
-from roost.model.waiting import WAITING, Waiting
+from roost.model.waiting import Waiting
 from roost.rules.policy import Policy
 from roost.store.contract import Decline, Proposal, Record, Register, SetCondition, SetQuarantine
 from roost.wiring import find_zone, open_store

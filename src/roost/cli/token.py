@@ -132,13 +132,14 @@ def _opened(store: str, *, read_only: bool = False) -> Iterator[Store]:
 
 
 def _make(store: str, wanted: NewToken) -> TokenMade:
-    from roost.api.tokens import KIND, TokenBook
+    from roost.api.tokens import TokenBook
+    from roost.model.registry import TOKEN
     from roost.wiring import register
 
     try:
         with _opened(store) as opened:
-            made, kept = TokenBook(opened.registry(KIND)).make(wanted, time.time(), BY)
-            register(opened, KIND, wanted.name, kept, BY)
+            made, kept = TokenBook(opened.registry(TOKEN)).make(wanted, time.time(), BY)
+            register(opened, TOKEN, wanted.name, kept, BY)
     except InUse as error:
         return _hand_over(store, wanted, error)
     return made
@@ -147,12 +148,13 @@ def _make(store: str, wanted: NewToken) -> TokenMade:
 def _hand_over(store: str, wanted: NewToken, refused: InUse) -> TokenMade:
     """Have the service that has a file open make the token."""
     from roost.api.letters import leave
-    from roost.api.tokens import KIND, TokenBook
+    from roost.api.tokens import TokenBook
+    from roost.model.registry import TOKEN
 
     with _opened(store, read_only=True) as opened:
-        made, kept = TokenBook(opened.registry(KIND)).make(wanted, time.time(), BY)
+        made, kept = TokenBook(opened.registry(TOKEN)).make(wanted, time.time(), BY)
         taken = leave(store, wanted.name, kept)
-        there = opened.registry(KIND).get(wanted.name)
+        there = opened.registry(TOKEN).get(wanted.name)
     if there == kept:
         return made
     if taken:
@@ -161,21 +163,23 @@ def _hand_over(store: str, wanted: NewToken, refused: InUse) -> TokenMade:
 
 
 def _list(store: str) -> list[TokenView]:
-    from roost.api.tokens import KIND, TokenBook
+    from roost.api.tokens import TokenBook
+    from roost.model.registry import TOKEN
 
     with _opened(store, read_only=True) as opened:
-        return TokenBook(opened.registry(KIND)).views()
+        return TokenBook(opened.registry(TOKEN)).views()
 
 
 def _revoke(store: str, name: str, force: bool) -> None:
-    from roost.api.tokens import CLOSED, KIND, LAST_ADMIN, TokenBook
+    from roost.api.tokens import CLOSED, LAST_ADMIN, TokenBook
+    from roost.model.registry import TOKEN
     from roost.wiring import register
 
     with _opened(store) as opened:
-        book = TokenBook(opened.registry(KIND))
+        book = TokenBook(opened.registry(TOKEN))
         if name not in book.tokens:
             raise UnknownName("name", "token", name, book.tokens)
         if not force and book.is_last_admin(name, time.time()):
             raise InvalidInput("name", f"{name} {LAST_ADMIN}")
         register(opened, *CLOSED, "closed", BY)
-        register(opened, KIND, name, None, BY)
+        register(opened, TOKEN, name, None, BY)

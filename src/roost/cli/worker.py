@@ -57,7 +57,7 @@ def worker(
       roost store create zone.db --zone synthetic:1000
       roost worker zone.db < requests.jsonl
     """
-    from roost.agent.agent import AgentSettings
+    from roost.agent.settings import AgentSettings
     from roost.api.json_lines import serve
     from roost.wiring import find_policy, open_agent, open_store, settle_memory
 

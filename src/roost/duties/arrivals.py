@@ -7,8 +7,8 @@ import math
 from roost.model.change import Entry
 from roost.model.errors import InvalidInput
 from roost.model.foresight import HOUR
+from roost.model.registry import WAITING
 from roost.model.request import HOLD
-from roost.model.waiting import WAITING
 
 HALF_LIFE = 6 * 3_600.0  # seconds after which an arrival counts half  # seconds after which an arrival counts half
 

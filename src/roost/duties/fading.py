@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from roost.agent.operation import CountFailures
-from roost.model.failures import KIND, read_entry
+from roost.agent.verbs.failures import CountFailures
+from roost.model.failures import read_entry
+from roost.model.registry import FAILURES
 
 if TYPE_CHECKING:
     from roost.agent.agent import Agent
@@ -22,7 +23,7 @@ AT_ONCE = 100  # machines that are asked for after one look; more have time unti
 
 def faded(registry: Registry, now: float) -> Iterator[str]:
     """The machines of which fewer failures count by now, in seconds since 1970, than rows say."""
-    return (machine for machine, value in registry.of(KIND).items() if read_entry(value).fewer_at < now)
+    return (machine for machine, value in registry.of(FAILURES).items() if read_entry(value).fewer_at < now)
 
 
 class Fading:

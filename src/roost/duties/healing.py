@@ -23,7 +23,9 @@ from uuid import uuid4
 import msgspec
 import numpy as np
 
-from roost.agent.operation import Answer, HealVMs, SetMachine
+from roost.agent.operation import Answer
+from roost.agent.verbs.heal import HealVMs
+from roost.agent.verbs.machine import SetMachine
 from roost.duties.turns import Result, Turns
 from roost.model.request import HOLD, UNCONSTRAINED
 from roost.model.rows import MachineState
@@ -32,8 +34,9 @@ from roost.placing.books import RunningVM
 from roost.store.contract import Decline
 
 if TYPE_CHECKING:
-    from roost.agent.agent import Agent, Ticket
+    from roost.agent.agent import Agent
     from roost.agent.replica import Replica
+    from roost.agent.ticket import Ticket
 
 BY = "healing"  # who asks, as the trail tells it
 KEY = "heal "  # how the key of every healing begins; no key of a request has a space

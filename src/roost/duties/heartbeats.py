@@ -29,14 +29,16 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from roost.agent.operation import Answer, SetEntry, SetMachine
+from roost.agent.operation import Answer
+from roost.agent.verbs.entry import SetEntry
+from roost.agent.verbs.machine import SetMachine
+from roost.model.registry import SILENT
 from roost.model.rows import MachineState
 from roost.store.contract import Note
 
 if TYPE_CHECKING:
     from roost.agent.agent import Agent
 
-SILENT = "silent"  # in the registry, by machine: it is down as it was silent, for so many seconds, and what it was
 BY = "heartbeats"  # who asks, as the trail tells it
 LOOKS = 4  # at the clock, in the time that a machine may be silent
 MOST = 0.5  # of those that are listened to, that can fall silent within that time

@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from roost.agent.agent import Ticket
-from roost.agent.operation import Answer, PlaceVMs, SetEntry
+from roost.agent.operation import Answer
+from roost.agent.ticket import Ticket
+from roost.agent.verbs.entry import SetEntry
+from roost.agent.verbs.place import PlaceVMs
 from roost.duties.turns import Order, Result, Turns
 from roost.model.errors import UnknownName
+from roost.model.registry import WAITING
 from roost.model.request import UNCONSTRAINED, Request
-from roost.model.waiting import WAITING, Waiting
+from roost.model.waiting import Waiting
 from roost.store.contract import Decline
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from roost.agent.agent import Agent, Ticket
+from roost.agent.agent import Agent
+from roost.agent.ticket import Ticket
 from roost.duties.duty import Duty, Roster
 from roost.duties.fading import Fading
 from roost.duties.healing import Healer

@@ -13,7 +13,6 @@ import math
 
 import msgspec
 
-KIND = "failures"  # of the registry's entries, by machine: `Failures` as JSON, of what was counted
 HALF_LIFE = 21 * 86_400.0  # seconds
 
 

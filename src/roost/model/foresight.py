@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from roost.model.zone import Zone
 
-KIND, NAME = "foresight", "zone"  # of the registry entry
+NAME = "zone"  # of the registry entry
 HOUR = 3_600.0
 DIGITS = 4
 MOST = 1e9  # VMs of a type in an hour

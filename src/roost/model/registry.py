@@ -118,6 +118,11 @@ KINDS: dict[str, Kind] = {
 }
 
 
+def in_snapshots(kind: str) -> bool:
+    """Whether decisions rest on entries of a kind, so that a snapshot of the zone takes them along."""
+    return kind in KINDS and KINDS[kind].in_snapshots
+
+
 def check_entry(zone: Zone, kind: str, name: str, value: str) -> None:
     """Refuse an entry that nobody could read, or that makes no sense for the zone."""
     known = KINDS.get(kind)

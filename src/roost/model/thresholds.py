@@ -19,8 +19,6 @@ import msgspec
 
 from roost.model.errors import InvalidInput
 
-KIND = "threshold"  # of the registry's entries that overrule the zone file: a cluster's name, and `Thresholds` as JSON
-
 
 class Purpose(IntEnum):
     """What a request is for. The later ones may use machines that are kept from the earlier ones."""
@@ -84,11 +82,3 @@ _read = msgspec.json.Decoder(Thresholds).decode
 def read_entry(value: str) -> Thresholds:
     """An entry of the registry."""
     return _read(value)
-
-
-def check_entry(cluster: str, machines: int, value: str) -> None:
-    """Refuse an entry that makes no sense for a cluster of so many machines."""
-    try:
-        read_entry(value).check_size(cluster, machines)
-    except msgspec.MsgspecError as error:
-        raise InvalidInput("thresholds", str(error), "give new, scale_out and healing as whole numbers") from None

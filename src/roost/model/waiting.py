@@ -6,8 +6,6 @@ import msgspec
 
 from roost.model.request import VM, Constraints
 
-WAITING = "waiting"  # the kind of registry entry, by VM
-
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A VM that waits for room, as the registry keeps it."""

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from roost.agent.agent import AgentSettings
+from roost.agent.settings import AgentSettings
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.names import check_new_name
 from roost.model.yaml_file import YamlFile

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from roost.agent.operation import Answer, MoveVM, Operation
+from roost.agent.operation import Answer, Operation
+from roost.agent.verbs.move import MoveVM
 from roost.sim.experiment import Migrations, seconds
 from roost.whatif.plan import Move, Plan
 

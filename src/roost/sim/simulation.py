@@ -24,9 +24,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from roost.agent.agent import Agent, AgentMemory, Watcher
+from roost.agent.agent import Agent, AgentMemory
+from roost.agent.context import Watcher
 from roost.agent.courier import Group
-from roost.agent.operation import Answer, CountFailures, Operation, PlaceVMs, ReleaseVMs, SetEntry, SetMachine
+from roost.agent.operation import Answer, Operation
+from roost.agent.verbs.entry import SetEntry
+from roost.agent.verbs.failures import CountFailures
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.duties.arrivals import ArrivalRates
 from roost.duties.fading import faded
 from roost.engine.funnel import chosen_clusters, machine_stages
@@ -35,6 +41,7 @@ from roost.model.change import Entry
 from roost.model.errors import InvalidInput, InvariantBroken, Outdated, UnknownName
 from roost.model.foresight import foresee
 from roost.model.random_state import restore, state_of
+from roost.model.registry import FORESIGHT
 from roost.model.request import HOLD, VM, Request
 from roost.model.rows import MachineState
 from roost.model.zone import Zone
@@ -191,7 +198,7 @@ class Simulation:
                 clock=self.clock,
                 now=self.clock,
             )
-            agent.shadow = self._shadow
+            agent.context.shadow = self._shadow
             if memories is not None:
                 agent.recall(memories[number])
             workers.append(Worker(number, agent, courier))
@@ -662,7 +669,7 @@ class Simulation:
         allocator = self._workers[0].agent.allocator
         if rates := self._arrivals.per_hour(self.clock.now):
             found = foresee(self.zone, allocator.view.machines, rates, self.clock.now)
-            self._submit(SetEntry(foresight.KIND, foresight.NAME, foresight.encode(found)), self._done)
+            self._submit(SetEntry(FORESIGHT, foresight.NAME, foresight.encode(found)), self._done)
 
     def _done(self, answer: Answer) -> None:
         if not answer.ok:

@@ -12,14 +12,10 @@ import msgspec
 
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
+from roost.model.registry import in_snapshots
 from roost.model.request import VM
 from roost.model.rows import MachineState
-from roost.model.thresholds import KIND as THRESHOLD
-from roost.model.waiting import WAITING
 from roost.store.ledger import ClusterRow, Ledger, TenantRow, VMRow
-
-# The kinds of entries that are taken along: what decisions rest on.
-REGISTRY = ("policy", "past policy", "active", "foresight", THRESHOLD, WAITING)
 
 
 class MachineNow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -82,7 +78,7 @@ def snapshot_of(ledger: Ledger) -> Snapshot:
         tenants=ledger.tenants,
         specs=kept,
         vms=vms,
-        registry=[(kind, name, value) for (kind, name), value in ledger.registry.items() if kind in REGISTRY],
+        registry=[(kind, name, value) for (kind, name), value in ledger.registry.items() if in_snapshots(kind)],
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from roost.agent.agent import Agent
-from roost.agent.operation import MoveVM
+from roost.agent.verbs.move import MoveVM
 from roost.model.errors import StoreUnavailable
 from roost.whatif.mover import Outcome, Step
 

@@ -9,7 +9,9 @@ from itertools import count, islice
 
 import msgspec
 
-from roost.agent.operation import AddMachines, PlaceVMs, RemoveMachines, SetMachine
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.machines import AddMachines, RemoveMachines
+from roost.agent.verbs.place import PlaceVMs
 from roost.engine.ruleset import PolicySplit
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.inventory import MachineSpec

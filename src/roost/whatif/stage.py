@@ -10,8 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from roost.admission.standing import standings
-from roost.agent.agent import Ticket
-from roost.agent.operation import Answer, HealVMs, Operation, ReleaseVMs, SetMachine
+from roost.agent.operation import Answer, Operation
+from roost.agent.ticket import Ticket
+from roost.agent.verbs.heal import HealVMs
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.release import ReleaseVMs
 from roost.duties.healing import Healer, apart, together, vms_on
 from roost.duties.requeue import Requeue
 from roost.duties.turns import LONGEST_PAUSE

@@ -1,1 +1,1 @@
-"""What an agent can be asked to do, one module a verb."""
+"""What an agent can be asked to do, one module a verb; `table` has them all."""

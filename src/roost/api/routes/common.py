@@ -14,8 +14,9 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import HeaderParameter, QueryParameter
 from litestar.response import Response
 
-from roost.agent.agent import Ticket
-from roost.agent.operation import Answer, Evicted, SetEntry
+from roost.agent.operation import Answer, Evicted
+from roost.agent.ticket import Ticket
+from roost.agent.verbs.entry import SetEntry
 from roost.api.gate import Asking
 from roost.api.problems import KINDS, Refused, of_answer
 from roost.api.service import Service, new_key

@@ -12,7 +12,7 @@ from litestar import get, post
 from litestar.params import JSONBody, Parameter, QueryParameter
 from litestar.types import Scope
 
-from roost.agent.agent import evicted_of
+from roost.agent.outcomes import evicted_of
 from roost.api.gate import Asking
 from roost.api.problems import Refused
 from roost.api.routes.common import (

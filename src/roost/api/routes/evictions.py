@@ -9,7 +9,7 @@ from litestar import delete, get, post
 from litestar.params import JSONBody, Parameter
 from litestar.types import Scope
 
-from roost.agent.operation import EvictVMs
+from roost.agent.verbs.evict import EvictVMs
 from roost.api.backwards import place_of
 from roost.api.evictions import Wanted, page_of, summary_of
 from roost.api.gate import Asking
@@ -27,7 +27,8 @@ from roost.api.routes.common import (
     was_decided,
 )
 from roost.api.service import new_key
-from roost.model.waiting import WAITING, Waiting
+from roost.model.registry import WAITING
+from roost.model.waiting import Waiting
 from roost.wire.evictions import EvictionDone, EvictionPage, EvictionSummary, EvictionWish, WaitingPage, WaitingVM
 
 Tenant = Annotated[str, Parameter(max_length=200, description="Only this one's.")]

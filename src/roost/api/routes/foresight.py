@@ -13,7 +13,8 @@ from litestar.types import Scope
 from roost.api.outlook import known_to
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, DryRun, Key, asking_of, enter, may, was_decided
-from roost.model.foresight import KIND, NAME, encode, foresee_given
+from roost.model.foresight import NAME, encode, foresee_given
+from roost.model.registry import FORESIGHT
 from roost.wire.foresight import ExpectedType, ForesightView, ForesightWish
 from roost.wire.tenants import Done
 
@@ -45,7 +46,7 @@ async def set_foresight(
     allocator = asking.service.agent.allocator
     rows = allocator.view.machines.copy()
     found = await asyncio.to_thread(foresee_given, allocator.zone, rows, data.arrivals, time.time())
-    return await enter(asking, KIND, NAME, encode(found), key, dry_run)
+    return await enter(asking, FORESIGHT, NAME, encode(found), key, dry_run)
 
 
 @delete("/v1/foresight", status_code=200, **may("operate", *WRITING, "roost.not_found"))
@@ -57,7 +58,7 @@ async def clear_foresight(scope: Scope, key: Key = None, dry_run: DryRun = False
     again = key and not dry_run and await was_decided(asking, key)
     if (known is None or not known.given) and not again:
         raise Refused("roost.not_found", "nobody has said what comes: it goes by history")
-    return await enter(asking, KIND, NAME, None, key, dry_run)
+    return await enter(asking, FORESIGHT, NAME, None, key, dry_run)
 
 
 ROUTES = [show_foresight, set_foresight, clear_foresight]

@@ -12,8 +12,8 @@ from litestar import get, post
 from litestar.params import JSONBody, Parameter
 from litestar.types import Scope
 
-from roost.agent.agent import Ticket
-from roost.agent.operation import HealVMs, Later
+from roost.agent.ticket import Ticket
+from roost.agent.verbs.heal import HealVMs, Later
 from roost.api.backwards import place_of
 from roost.api.gate import Asking
 from roost.api.healings import page_of, summary_of

@@ -12,7 +12,10 @@ from litestar.params import JSONBody, Parameter, QueryParameter
 from litestar.response import Response
 from litestar.types import Scope
 
-from roost.agent.operation import AddMachines, Operation, RemoveMachines, SetCluster, SetMachine
+from roost.agent.operation import Operation
+from roost.agent.verbs.cluster import SetCluster
+from roost.agent.verbs.machine import SetMachine
+from roost.agent.verbs.machines import AddMachines, RemoveMachines
 from roost.api.gate import Asking
 from roost.api.problems import Refused
 from roost.api.routes.common import (

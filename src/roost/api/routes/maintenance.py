@@ -10,12 +10,13 @@ from litestar import delete, get, put
 from litestar.params import JSONBody, Parameter
 from litestar.types import Scope
 
-from roost.agent.operation import SetEntry
+from roost.agent.verbs.entry import SetEntry
 from roost.api.gate import Asking
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, asking_of, concluded, may
 from roost.api.service import new_key
-from roost.api.walks import KIND, MACHINES, WALK, machines_of, walk_of
+from roost.api.walks import MACHINES, WALK, machines_of, walk_of
+from roost.model.registry import MAINTENANCE
 from roost.model.stored import StoredWalk
 from roost.wire.maintenance import WalkHold, WalkView
 
@@ -77,14 +78,14 @@ async def end_walk(walk: WalkName, scope: Scope) -> None:
 
 
 async def _known(asking: Asking) -> dict[str, str]:
-    return await asking.service.read(lambda store: store.registry(KIND))
+    return await asking.service.read(lambda store: store.registry(MAINTENANCE))
 
 
 async def _enter(asking: Asking, name: str, value: str | None, before: str | None) -> None:
     """Set an entry, unless somebody else has done so since it was looked at."""
     if value == before:
         return
-    entry = SetEntry(KIND, name, value, new=before is None, instead_of=before)
+    entry = SetEntry(MAINTENANCE, name, value, new=before is None, instead_of=before)
     ticket = await asking.service.submit(entry, new_key(), asking.principal.name)
     if ticket.answer and ticket.answer.status == "invalid":
         raise Refused("roost.conflict", "another walk through the zone began, or took over, just now", field="walk")

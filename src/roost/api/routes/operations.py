@@ -23,7 +23,8 @@ from roost.api.routes.common import (
     was_decided,
 )
 from roost.api.service import new_key
-from roost.api.tokens import CLOSED, KIND, LAST_ADMIN
+from roost.api.tokens import CLOSED, LAST_ADMIN
+from roost.model.registry import TOKEN
 from roost.model.tokens import check_name
 from roost.store.snapshot import encode_snapshot
 from roost.wire.basics import EVENT
@@ -91,7 +92,7 @@ async def create_token(data: JSONBody[NewToken], scope: Scope) -> TokenMade:
     service, by = asking.service, asking.principal.name
     service.check_open()
     made, kept = service.tokens.make(data, time.time(), by)
-    concluded(asking, await service.enter(KIND, data.name, kept, new_key(), by, new=True))
+    concluded(asking, await service.enter(TOKEN, data.name, kept, new_key(), by, new=True))
     return made
 
 
@@ -118,7 +119,7 @@ async def revoke_token(
             raise Refused("roost.conflict", f"{name} {LAST_ADMIN}", field="token")
         if not service.tokens.closed:
             concluded(asking, await service.enter(*CLOSED, "closed", new_key(), by))
-        concluded(asking, await service.enter(KIND, name, None, key or new_key(), by))
+        concluded(asking, await service.enter(TOKEN, name, None, key or new_key(), by))
 
 
 # ---------------------------------------------------------------------------------------------------------- operations

@@ -11,12 +11,13 @@ from litestar.params import JSONBody, Parameter
 from litestar.types import Scope
 
 from roost.api.gate import Asking
-from roost.api.policies import ACTIVE, IN_FORCE, KIND, PAST, SHADOW
+from roost.api.policies import IN_FORCE, SHADOW
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, DryRun, Key, asking_of, concluded, may, was_decided
 from roost.api.service import new_key
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.names import check_new_name
+from roost.model.registry import ACTIVE, PAST_POLICY, POLICY
 from roost.rules.policy import Policy, digest_of, shipped_policies
 from roost.store.contract import Decided
 from roost.wire.policies import (
@@ -165,7 +166,7 @@ async def put_policy(
     if policy.name != name:
         raise Refused("roost.invalid_request", f"the text is of policy {policy.name}", field="text")
     if not dry_run:
-        concluded(asking, await asking.service.enter(KIND, name, data.text, key or new_key(), asking.principal.name))
+        concluded(asking, await asking.service.enter(POLICY, name, data.text, key or new_key(), asking.principal.name))
     return _view(asking, policy, data.text)
 
 
@@ -178,7 +179,7 @@ async def delete_policy(name: Name, scope: Scope, key: Key = None, dry_run: DryR
     if name not in asking.service.policies.texts and not done:
         raise Refused("roost.not_found", f"no policy {name} is kept here", field="policy")
     if not dry_run:
-        concluded(asking, await asking.service.enter(KIND, name, None, key or new_key(), asking.principal.name))
+        concluded(asking, await asking.service.enter(POLICY, name, None, key or new_key(), asking.principal.name))
 
 
 @post("/v1/policies/activate", status_code=200, **may("operate", *WRITING, "roost.not_found"))
@@ -214,7 +215,7 @@ async def activate(data: JSONBody[Activation], scope: Scope, key: Key = None, dr
     )
     if not dry_run:
         for policy in chosen:  # to explain by it what it decided, whatever becomes of its name
-            concluded(asking, await service.enter(PAST, policy.digest, book.text(policy.name), new_key(), by))
+            concluded(asking, await service.enter(PAST_POLICY, policy.digest, book.text(policy.name), new_key(), by))
         text = msgspec.json.encode(wanted).decode()
         concluded(asking, await service.enter(ACTIVE, IN_FORCE, text, key or new_key(), by))
         await service.switched()
@@ -244,7 +245,7 @@ async def shadow(data: JSONBody[ShadowWish], scope: Scope, key: Key = None, dry_
     wanted = ShadowPolicy(policy=policy.name, digest=policy.digest, share=data.share, since=since)
     if not dry_run:
         kept = service.policies.text(policy.name)  # whatever becomes of its name
-        concluded(asking, await service.enter(PAST, policy.digest, kept, new_key(), by))
+        concluded(asking, await service.enter(PAST_POLICY, policy.digest, kept, new_key(), by))
         text = msgspec.json.encode(wanted).decode()
         concluded(asking, await service.enter(ACTIVE, SHADOW, text, key or new_key(), by))
         await service.switched()

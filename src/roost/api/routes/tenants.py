@@ -15,8 +15,10 @@ from litestar.params import JSONBody, Parameter
 from litestar.response import Response
 from litestar.types import Scope
 
-from roost.agent.agent import Ticket
-from roost.agent.operation import MoveVM, PlaceVMs, ReleaseVMs
+from roost.agent.ticket import Ticket
+from roost.agent.verbs.move import MoveVM
+from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.release import ReleaseVMs
 from roost.api.gate import Asking
 from roost.api.origin import origin_of
 from roost.api.problems import Refused, of_error
@@ -43,8 +45,9 @@ from roost.api.routes.common import (
 from roost.api.service import new_key
 from roost.model.errors import RoostError
 from roost.model.readable import as_counted
+from roost.model.registry import WAITING
 from roost.model.request import UNCONSTRAINED, Constraints, Request, check_promises
-from roost.model.waiting import WAITING, Waiting
+from roost.model.waiting import Waiting
 from roost.store.contract import Store
 from roost.store.ledger import TenantRow, VMRow
 from roost.wire.tenants import (

@@ -16,7 +16,8 @@ from roost.admission.standing import Standing, standings
 from roost.admission.thresholds import Computed, Targets, compute
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, DryRun, Key, asking_of, enter, may, was_decided
-from roost.model.thresholds import KIND, Thresholds
+from roost.model.registry import THRESHOLD
+from roost.model.thresholds import Thresholds
 from roost.wire.tenants import Done
 from roost.wire.thresholds import ComputedThresholds, ThresholdList, ThresholdPlan, ThresholdTargets, ThresholdView
 from roost.wire.thresholds import ThresholdWish as Wish
@@ -54,7 +55,7 @@ async def set_thresholds(
     All three are replaced: what is left out is 0.
     """
     kept = Thresholds(new=data.new, scale_out=data.scale_out, healing=data.healing)
-    return await enter(asking_of(scope), KIND, cluster, msgspec.json.encode(kept).decode(), key, dry_run)
+    return await enter(asking_of(scope), THRESHOLD, cluster, msgspec.json.encode(kept).decode(), key, dry_run)
 
 
 @delete("/v1/thresholds/{cluster:str}", status_code=200, **may("operate", *WRITING, "roost.not_found"))
@@ -63,9 +64,9 @@ async def clear_thresholds(cluster: Cluster, scope: Scope, key: Key = None, dry_
     asking = asking_of(scope)
     asking.service.check_open()
     again = key and not dry_run and await was_decided(asking, key)
-    if (KIND, cluster) not in asking.service.agent.replica.registry and not again:
+    if (THRESHOLD, cluster) not in asking.service.agent.replica.registry and not again:
         raise Refused("roost.not_found", f"no thresholds of its own are set for cluster {cluster}", field="cluster")
-    return await enter(asking, KIND, cluster, None, key, dry_run)
+    return await enter(asking, THRESHOLD, cluster, None, key, dry_run)
 
 
 @post("/v1/thresholds/compute", status_code=200, **may("read", "roost.too_large", "roost.unsupported_media_type"))

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from roost.model.change import ConditionChange, Registered
 from roost.model.errors import InvalidInput, UnknownName
-from roost.model.failures import KIND as FAILURES
 from roost.model.failures import NONE, read_entry
+from roost.model.registry import FAILURES
 from roost.model.rows import MachineState
 from roost.model.zone import CONDITION
 from roost.store.contract import Committed, Outcome, SetCondition

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput
+from roost.model.registry import WAITING
 from roost.model.request import HOLD, hold_of
 from roost.model.rows import MachineState
-from roost.model.waiting import WAITING
 from roost.store.contract import Committed, Outcome, Place
 from roost.store.ledger import Accounts, TenantRow
 from roost.store.settle import eviction

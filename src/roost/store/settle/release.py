@@ -6,8 +6,9 @@ import msgspec
 
 from roost.model.change import Registered
 from roost.model.errors import InvalidInput
+from roost.model.registry import WAITING
 from roost.model.request import HOLD, hold_of
-from roost.model.waiting import WAITING, Waiting
+from roost.model.waiting import Waiting
 from roost.store.contract import Committed, Outcome, Reason, Release
 from roost.store.ledger import TenantRow
 from roost.store.settle.rows import Names

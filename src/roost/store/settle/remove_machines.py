@@ -6,7 +6,7 @@ import msgspec
 
 from roost.model.change import ConditionChange, QuarantineChange
 from roost.model.errors import InvalidInput, UnknownName
-from roost.model.failures import KIND as FAILURES
+from roost.model.registry import FAILURES
 from roost.store.contract import Committed, Outcome, RemoveMachines
 from roost.store.ledger import STARTING
 from roost.store.settle.clusters import recount

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from roost.model.change import Placed, Registered
+from roost.model.registry import WAITING
 from roost.model.request import HOLD, Constraints
-from roost.model.waiting import WAITING, Waiting
+from roost.model.waiting import Waiting
 from roost.store.contract import Move, Place, Release
 from roost.store.ledger import TenantRow, VMRow
 from roost.store.settle.settling import Lost, Settling

@@ -9,15 +9,60 @@ Steps are told by what is there: one that was done is done again, and changes no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
-from roost.agent.operation import MoveVM
+from roost.agent.context import Context
+from roost.agent.operation import Operation
+from roost.agent.ticket import Ticket
+from roost.agent.verbs.verb import Verb, of_tenant
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import HOLD, hold_of
 from roost.placing.allocator import Allocator
-from roost.placing.books import RunningVM, Tenant
+from roost.placing.books import RunningVM
+from roost.store import contract as store
+from roost.store.contract import EXISTING, Premise, Proposal
+
+
+class MoveVM(Operation, frozen=True, tag="move"):
+    """Bring a VM to another machine: at once, or with the target held for it until its memory is copied."""
+
+    tenant: str
+    vm: str
+    machine: str  # the target, in every step
+    step: Literal["hold", "finish", "cancel", "whole"] = "whole"
+
+    @property
+    def premise(self) -> Premise:
+        """The tenant has VMs."""
+        return EXISTING
+
+
+def _decide(context: Context, operation: MoveVM, ticket: Ticket) -> Proposal:
+    """What a step of a move asks of the store: what the target would refuse is declined."""
+    replica, allocator, common = context.replica, context.allocator, context.common(ticket)
+    move = _moving(allocator, operation)
+    if why := _refused(allocator, operation.step, move):
+        ticket.refusal = f"machine {operation.machine} cannot have {operation.vm}: {why}"
+        return store.Decline(**common)
+    cancel = operation.step == "cancel"
+    if cancel and move.hold is not None:
+        held = (replica.running(move.hold),)
+        return store.Release(tenant=operation.tenant, premise=operation.premise, released=held, **common)
+    tenant, vm = allocator.tenants[operation.tenant], replica.running(move.vm)
+    return store.Move(
+        tenant=operation.tenant,
+        premise=operation.premise,
+        constraints=tenant.constraints,
+        stamp=tenant.stamp,
+        vm=vm,
+        machine=vm.machine if cancel else operation.machine,  # nothing is held: it stays where it is
+        held=move.hold is not None,
+        hold=operation.step == "hold",
+        seen={operation.machine: replica.seen(move.target)} if context.settings.strict else store.NOTHING,
+        **common,
+    )
 
 
 class Moving(msgspec.Struct, frozen=True, gc=False):
@@ -28,7 +73,7 @@ class Moving(msgspec.Struct, frozen=True, gc=False):
     target: int
 
 
-def moving(allocator: Allocator, operation: MoveVM) -> Moving:
+def _moving(allocator: Allocator, operation: MoveVM) -> Moving:
     """What a step is about; raises if it makes no sense."""
     tenant, name, step = allocator.tenants.get(operation.tenant), operation.vm, operation.step
     if tenant is None:
@@ -47,7 +92,7 @@ def moving(allocator: Allocator, operation: MoveVM) -> Moving:
     return Moving(vm, hold, target)
 
 
-def refused(allocator: Allocator, step: str, move: Moving) -> str | None:
+def _refused(allocator: Allocator, step: str, move: Moving) -> str | None:
     """Why the target may not have the VM; None if it may, or if the step changes nothing there."""
     vm, hold = move.vm, move.hold
     if step == "cancel" or (step == "hold" if hold else vm.machine == move.target):
@@ -56,6 +101,4 @@ def refused(allocator: Allocator, step: str, move: Moving) -> str | None:
     return allocator.refusal(vm, move.target, off)
 
 
-def held_for(vms: Sequence[str], tenant: Tenant) -> list[str]:
-    """What is held for these VMs of a tenant, and not among them itself."""
-    return [hold for name in vms if (hold := hold_of(name)) in tenant.vms and hold not in vms]
+MOVE = Verb(_decide, of_tenant)

@@ -1,0 +1,36 @@
+"""How an agent works. What the service's settings document too has its default and its range from there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roost.model.errors import InvalidInput
+from roost.settings import SETTINGS
+from roost.settings import Agent as Documented
+
+ROUND_SECONDS = 0.01  # for which a round decides at the most; then the one that it is at is its last
+
+_DEFAULT = Documented()
+_RANGED = ("retries", "group", "group_vms", "window")
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """How an agent works."""
+
+    retries: int = _DEFAULT.retries  # after a conflict, before a request is given up
+    group: int = _DEFAULT.group  # requests that may be decided and committed together
+    group_vms: int = _DEFAULT.group_vms  # and their VMs, unless one asks for more
+    pipeline: int = 2  # rounds that may be under way: 2 decides one while the other is committed, 1 waits
+    top: int = _DEFAULT.top  # machines that a conflict-avoiding choice is among; 1: never avoid
+    favourites: bool = True  # avoid conflicts by keeping to machines of one's own; else by random draws (Protean)
+    window: int = _DEFAULT.window  # commits over which the conflict ratio is taken
+    strict: bool = False  # refuse what was decided on an outdated machine, even if it fits
+
+    def __post_init__(self) -> None:
+        ranges = {name: between for name in _RANGED if (between := SETTINGS[f"agent.{name}"].about.between)}
+        for name, (low, high) in {**ranges, "pipeline": (1, 8)}.items():
+            if not low <= getattr(self, name) <= high:
+                raise InvalidInput(f"agent.{name}", f"is {getattr(self, name)}", f"use {low} to {high:,}")
+        if self.strict and self.pipeline > 1:
+            raise InvalidInput("agent.strict", "needs an agent that waits", "set agent.pipeline to 1")

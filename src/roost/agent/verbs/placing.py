@@ -1,0 +1,92 @@
+"""How verbs that place VMs decide: where the VMs are to run, ahead of the feed, and what the store is asked for."""
+
+from __future__ import annotations
+
+from roost.agent.context import Context
+from roost.agent.settings import ROUND_SECONDS
+from roost.agent.ticket import Ticket, Unfinished
+from roost.agent.verbs.verb import Wanted
+from roost.engine.choice import BEST
+from roost.model.request import Request
+from roost.model.thresholds import PURPOSES
+from roost.placing.search import IN_ALL, IN_VAIN, Search
+from roost.store import contract as store
+from roost.store.contract import Proposal, Record
+
+
+def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
+    """Decide where VMs are to run; the proposal, or that it is declined."""
+    replica, at = context.replica, context.now()
+    request, leaving, aside, purpose = wanted.request, wanted.leaving, wanted.aside, wanted.purpose
+    round_, position = ticket.round, ticket.position
+    known = replica.allocator.tenants.get(request.tenant)
+    stamp = known.stamp if known else 0
+    choice = context.avoidance.draw()
+    ticket.search = ticket.search or _search(request, context)
+    decision = ticket.decision = replica.place(
+        request, round_, position, choice, at, purpose, leaving, ticket.search, aside
+    )
+    ticket.decided = context.clock()
+    if not decision.ok and ticket.unfinished and not ticket.dry:
+        raise Unfinished
+    if (
+        context.shadow is not None
+        and decision.trial.choice == BEST
+        and not (decision.trial.sought or len(aside) or ticket.dry)
+    ):  # what avoids conflicts, or machines, or was sought for the sake of other VMs, is no policy's choice
+        context.shadow.look(decision)
+    arm = replica.allocator.arm_of(request.tenant)
+    trial, names = decision.trial, replica.allocator.zone.machine_names
+    order = trial.order
+    record = Record(
+        agent=context.agent,
+        round=round_,
+        position=position,
+        at=at,
+        by=ticket.by,
+        policy=arm.recorded,
+        retries=ticket.retries,
+        hits=trial.hits,
+        updated=trial.updated,
+        waited_us=int((ticket.started - ticket.submitted) * 1e6),
+        decided_us=int((ticket.decided - ticket.started) * 1e6),
+        constraints=decision.constraints,
+        order=() if len(order) == 1 or order == tuple(range(len(order))) else order,
+        found=() if decision.ok else tuple([names[m] for m in trial.machines]),
+        refused=trial.tried,
+        rungs=trial.rungs,
+        short=decision.short,
+        spread=decision.spread,
+        sought=trial.sought,
+        victims=replica.victims(round_, position) if decision.victims else (),
+        lots=int(arm.engine.rng[0]),
+        avoiding=trial.choice != BEST,
+        purpose=PURPOSES[decision.purpose],
+    )
+    if not decision.ok:
+        return store.Decline(key=ticket.key, request=ticket.request, record=record)
+    placed = replica.placed(round_, position)
+    seen = store.NOTHING
+    if context.settings.strict:
+        index = replica.allocator.zone.machine_index
+        seen = {each.machine: replica.seen(index[each.machine]) for each in placed}
+    return store.Place(
+        key=ticket.key,
+        request=ticket.request,
+        record=record,
+        tenant=request.tenant,
+        premise=ticket.operation.premise,
+        constraints=decision.constraints,
+        stamp=stamp,
+        placed=placed,
+        leaving=tuple([replica.running(vm) for vm in leaving]),
+        victims=record.victims,
+        grace=arm.policy.rules.evictions.grace,
+        requeued=wanted.requeued,
+        seen=seen,
+    )
+
+
+def _search(request: Request, context: Context) -> Search | None:
+    """For a way to place all VMs of a request, if there are several."""
+    return Search(IN_VAIN, IN_ALL, context.clock, ROUND_SECONDS) if len(request.vms) > 1 else None
