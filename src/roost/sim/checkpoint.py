@@ -27,9 +27,9 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     random: dict[str, str]
     state: list[int]  # of each machine
-    events: list[tuple[float, int, int, Any]]
-    names: dict[int, str]  # of VMs, by number
-    guests: list[tuple[str, int, str, str, int]]  # of each: tenant, request, type, priority, machine
+    broken: list[int]  # outages that each machine is in
+    events: list[tuple[float, int, int, Any]]  # those who leave by their place among the guests
+    guests: list[tuple[str, str, int, float | None, bool]]  # see Guest
     agents: list[AgentMemory]
     tracker: dict[str, Any]
     arrivals: tuple[float, float, list[tuple[str, str, float]]]  # see ArrivalRates
