@@ -10,6 +10,7 @@ from roost.engine.choice import BEST
 from roost.model.request import Request
 from roost.model.thresholds import PURPOSES
 from roost.placing.search import IN_ALL, IN_VAIN, Search
+from roost.placing.victims import MustWait
 from roost.store import contract as store
 from roost.store.contract import Proposal, Record
 
@@ -21,11 +22,17 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
     round_, position = ticket.round, ticket.position
     known = replica.allocator.tenants.get(request.tenant)
     stamp = known.stamp if known else 0
+    arm = replica.allocator.arm_of(request.tenant)
+    lots = arm.engine.rng[0]
     choice = context.avoidance.draw()
     ticket.search = ticket.search or _search(request, context)
-    decision = ticket.decision = replica.place(
-        request, round_, position, choice, at, purpose, leaving, ticket.search, aside
-    )
+    try:
+        decision = ticket.decision = replica.place(
+            request, round_, position, choice, at, purpose, leaving, ticket.search, aside
+        )
+    except MustWait:
+        arm.engine.rng[0] = lots
+        raise
     ticket.decided = context.clock()
     if not decision.ok and ticket.unfinished and not ticket.dry:
         raise Unfinished
@@ -35,7 +42,6 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
         and not (decision.trial.sought or len(aside) or ticket.dry)
     ):  # what avoids conflicts, or machines, or was sought for the sake of other VMs, is no policy's choice
         context.shadow.look(decision)
-    arm = replica.allocator.arm_of(request.tenant)
     trial, names = decision.trial, replica.allocator.zone.machine_names
     order = trial.order
     record = Record(
@@ -64,6 +70,7 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
         purpose=PURPOSES[decision.purpose],
     )
     if not decision.ok:
+        arm.engine.rng[0] = lots  # nothing that comes later depends on how often something was tried in vain
         return store.Decline(key=ticket.key, request=ticket.request, record=record)
     placed = replica.placed(round_, position)
     seen = store.NOTHING
