@@ -343,9 +343,11 @@ def test_an_agent_and_its_duties_on_a_file_decide_as_in_the_simulation(policy: s
 def test_the_service_decides_as_in_the_simulation(policy: str, postgres: ThrowawayPostgres, tmp_path: Path) -> None:
     """The default policy on a file, the other one on PostgreSQL."""
     store = str(tmp_path / "zone.db") if "default" in policy else postgres.create_database("same")
+    healing = IMPATIENT.healing
     said = {
-        "agent.seed": AGENT_SEED, "agent.foresight_seconds": 0, "agent.requeue_seconds": IMPATIENT.agent.requeue_seconds,
-        "healing.flaps": IMPATIENT.healing.flaps, "healing.retry_seconds": IMPATIENT.healing.retry_seconds,
+        "agent.seed": AGENT_SEED, "agent.foresight_seconds": 0,
+        "agent.requeue_seconds": IMPATIENT.agent.requeue_seconds,
+        "healing.flaps": healing.flaps, "healing.retry_seconds": healing.retry_seconds,
     }  # fmt: skip
     how = [word for name, value in said.items() for word in ("--set", f"{name}={value}")]
     with serving(store, "--zone", ZONE, "--policy", policy, *how) as service, Client(service.url) as client:
