@@ -273,7 +273,7 @@ def _take_over(fresh: Settings, service: Service, protocol: type[Protocol], conf
             config.ssl.load_cert_chain(fresh.server.tls_cert, fresh.server.tls_key)
     except (OSError, ssl.SSLError) as error:  # they changed since they were looked at
         log.error("the certificate was not read anew", detail=str(error))
-    service.settings = fresh
+    service.renew(fresh)
     protocol.limit(fresh.limits)
     logs.set_up(fresh.log)
     log.info("settings read anew")

@@ -37,7 +37,6 @@ from roost.api.changes import ChangeLog
 from roost.api.errands import Errands
 from roost.api.healings import outages_of
 from roost.api.metrics import Metrics
-from roost.api.outlook import Outlook
 from roost.api.policies import OF_POLICIES, PolicyBook
 from roost.api.problems import Refused
 from roost.api.pulse import Pulse
@@ -46,7 +45,8 @@ from roost.api.walks import WALK, WalkWatch
 from roost.duties.duty import Roster
 from roost.duties.healing import Healer, Lost
 from roost.duties.heartbeats import NOTE, Heard, Heartbeats
-from roost.duties.table import Runner, make_roster
+from roost.duties.table import DUTIES, Runner, make_roster
+from roost.duties.trimming import Trimming
 from roost.engine.capacity import Room, room_for
 from roost.engine.explain import Explanation, WhyNot
 from roost.engine.ruleset import PolicySplit
@@ -72,11 +72,9 @@ T = TypeVar("T")
 TURN_SECONDS = 0.002  # between looks whether it is the turn of something that waits
 TICK_SECONDS = 0.05  # between looks at the feed, and at caches to refresh, when nobody asks for anything
 MEASURE_SECONDS = 1.0  # between measurements of the zone
-NEVER_SECONDS = 600.0  # between looks whether trimming was turned on meanwhile
 RULE_KINDS = 16  # kinds of request whose funnels are averaged
 RULES_SECONDS = 30.0  # between measurements of the rules
 CATCH_UP_SECONDS = 2.0  # to wait for the feed, before something is said to make no sense
-HEALER_SECONDS = 2.0  # that each further worker leaves to those before it, when machines go down
 PROBE_SECONDS = 0.5  # between attempts to reach a store that is away
 ANSWER_SECONDS = 3.0  # without an answer, after which a store is away
 READERS = 8  # threads that look things up in the store
@@ -89,7 +87,6 @@ REFUSAL_PATIENCE = 0.5  # seconds that such a one waits until others are done
 BUSY_SECONDS = 0.05  # after a request, for which there are probably more
 EXPLAINED_SECONDS = 1.0  # how long the reasons of a refusal are good for another one of the same kind
 CAPACITY_SECONDS = 1.0  # how old counts may be
-DAY = 86_400.0
 MAY_BE = "may still be done: ask again with the same Idempotency-Key"
 
 log = structlog.get_logger()
@@ -147,6 +144,7 @@ class Service:
         self._asked: asyncio.Future[tuple[int, int]] | None = None  # of the store, how far its feed goes
         # A store that hangs keeps threads for a while. Nobody else is to wait for one of these.
         self._prober, self._readers = ThreadPoolExecutor(1, "roost-prober"), ThreadPoolExecutor(READERS, "roost-reader")
+        self._aside = ThreadPoolExecutor(len(DUTIES), "roost-duty")  # each duty has one thing done there at a time
         self._compiling = ThreadPoolExecutor(1, "roost-compiler")
         self._compiles = 0  # that wait
         self._slow = ThreadPoolExecutor(1, "roost-slow")  # one at a time: each holds a copy of the zone
@@ -185,7 +183,8 @@ class Service:
             clock=self._loop.time,
             time_of_day=time.time,
             noted=self._note,
-            healing_delay=HEALER_SECONDS * self.place,
+            place=self.place,
+            executor=self._aside,
             listens=True,
             exchange=self._exchange if self.settings.store.url.startswith(POSTGRES) else None,
         )
@@ -193,10 +192,8 @@ class Service:
         self.healer, self.heartbeats = self.roster.find(Healer), self.roster.find(Heartbeats)
         if self.healer:
             self._tasks.append(asyncio.create_task(self._recall_outages(self.healer, self.agent.replica.revision)))
-        outlook = Outlook(self)
         works = (
-            (self._tick, TICK_SECONDS), (self._measure, MEASURE_SECONDS), (self._trim, 0.0),
-            (self._measure_rules, 0.0), (outlook.look, 0.0),
+            (self._tick, TICK_SECONDS), (self._measure, MEASURE_SECONDS), (self._measure_rules, 0.0),
         )  # fmt: skip
         for work, pause in works:
             self._tasks.append(asyncio.create_task(self._again_and_again(work, pause)))
@@ -226,6 +223,12 @@ class Service:
                 heard(notes)
 
         self._exchanging = asyncio.create_task(exchange())
+
+    def renew(self, settings: Settings) -> None:
+        """Go by other settings from now on, as far as that can be without a restart."""
+        self.settings = settings
+        if (trimming := self.roster.find(Trimming)) is not None:
+            trimming.retention = settings.retention
 
     def _do(self, what: str) -> None:
         """Something is begun that may take long, before all is ready."""
@@ -311,7 +314,7 @@ class Service:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for pool in (self._slow, self._compiling, self._readers, self._prober):
+        for pool in (self._aside, self._slow, self._compiling, self._readers, self._prober):
             pool.shutdown(wait=False, cancel_futures=True)
         await _aside(self._let_go)
 
@@ -564,14 +567,6 @@ class Service:
             filters = partial(rule_filters, self.agent.allocator.engine, RULE_KINDS)
             self.metrics.measure_rules(await self.errands.run(filters, EXPLAIN_SECONDS))
         await asyncio.sleep(RULES_SECONDS)
-
-    async def _trim(self) -> None:
-        """Forget what is older than it has to be remembered."""
-        await asyncio.sleep(self.settings.retention.every_seconds or NEVER_SECONDS)
-        retention = self.settings.retention
-        if retention.every_seconds:
-            with contextlib.suppress(RoostError):  # the next time will do
-                await asyncio.to_thread(self.store.trim, retention.revisions, retention.decisions_days * DAY)
 
     async def _head(self) -> tuple[int, int]:
         """How far the feed goes, asked by one thread and for a short time: so it tells that a store hangs."""
