@@ -27,6 +27,11 @@ class AgentSettings:
     window: int = _DEFAULT.window  # commits over which the conflict ratio is taken
     strict: bool = False  # refuse what was decided on an outdated machine, even if it fits
 
+    @classmethod
+    def of(cls, given: Documented) -> AgentSettings:
+        """As a section of settings says."""
+        return cls(given.retries, given.group, given.group_vms, top=given.top, window=given.window)
+
     def __post_init__(self) -> None:
         ranges = {name: between for name in _RANGED if (between := SETTINGS[f"agent.{name}"].about.between)}
         for name, (low, high) in {**ranges, "pipeline": (1, 8)}.items():

@@ -222,7 +222,7 @@ async def _watch(parent: int, server: Server) -> None:
 async def _take_letters(service: Service, folder: Path) -> None:
     while True:
         await asyncio.sleep(letters.LOOK_SECONDS)
-        if service.ready and not service.down:
+        if service.ready and not service.watch.down:
             with contextlib.suppress(Refused, OSError):  # the store went away meanwhile, or others own the folder
                 await letters.take(service, folder)
 

@@ -19,8 +19,8 @@ def duties(service: Service, output: Output = Form.TABLE) -> None:
 
     Healing, placing again what had to give way, foresight, trimming and other duties run in steps. The table says how
     often each has its turn, how many steps it made, how many of them failed, when the last one began, how long it took
-    and what it failed with; the log says more about that. A duty that failed is tried again, and others go on meanwhile.
-    If the last step is much older than "every" says, it is still waiting, probably for the store.
+    and what it failed with; the log says more about that. A duty that failed is tried again; others go on meanwhile. If
+    the last step is much older than "every" says, it is still waiting, probably for the store.
 
     Every worker of a service has its own duties; you see those of the worker that answers. The metrics (roost_duty_…)
     are about all workers.

@@ -140,7 +140,7 @@ async def readyz(scope: Scope) -> Health:
     if service.closing.is_set():
         raise Refused("roost.starting", "the service is stopping")
     duties = tuple(_fares(duty, service) for duty in service.roster.duties)
-    return Health(status="ok", detail=service.agent.name, problem=service.unusable, duties=duties)
+    return Health(status="ok", detail=service.agent.name, problem=service.switch.unusable, duties=duties)
 
 
 def _fares(duty: Duty, service: Service) -> DutyHealth:
