@@ -17,7 +17,7 @@ from litestar.response import Stream as LitestarStream
 import roost
 from roost import settings
 from roost.client import AsyncClient, BatchItem, Client, Constraints, ServiceProblem, ServiceUnreachable, VMWish, calls
-from roost.client.calls import Call
+from roost.client.call import Call
 from roost.client.events import PATIENCE, Following
 from roost.model.errors import InvalidInput
 from roost.wire.changes import ChangeView
