@@ -49,6 +49,7 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
         shapes=shapes,
         seating=beside,
         machines=tuple(index[name] for name in names),
+        failed_vm=order[len(names)] if len(names) < len(order) else None,
         refused=closed_units(allocator.engine, shapes, order, beside, record.refused),
         tried=record.refused,
         rungs=record.rungs,

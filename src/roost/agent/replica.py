@@ -163,15 +163,16 @@ class Replica:
         aside: NDArray[np.int64] = NOWHERE,
     ) -> Decision:
         """Place a request here and now, ahead of the feed; MustWait is raised if what would have to go is unclear."""
-        books, known = self.allocator.vms, self.allocator.tenants.get(request.tenant)
+        known = self.allocator.tenants.get(request.tenant)
         created = known.created if known else 0
         decision = self.allocator.decide(request, choice, at, self.unclear, leaving, purpose, search, aside)
-        if decision.ok:
-            vms = tuple([books[placement.vm] for placement in decision.placements])
+        if vms := decision.running:
             ahead = Ahead(request.tenant, decision.constraints, vms, decision.victims, tuple(leaving), created)
             self.ahead[round_].placed[position] = ahead
-            self.leaving.update((each.name, each) for each in (*decision.victims, *leaving))
-            names = {vm.name for vm in vms} if leaving else ()
+            for each in (*decision.victims, *leaving):
+                self.leaving[each.name] = each
+        if vms and leaving:
+            names = {vm.name for vm in vms}
             self.shadowed.update((each.name, each) for each in leaving if each.name in names)
         return decision
 
@@ -190,7 +191,7 @@ class Replica:
 
     def placed(self, round_: int, position: int) -> tuple[Placed, ...]:
         """What was placed ahead of the feed, by name, in the order of the request's VMs."""
-        return tuple([self.running(vm) for vm in self.ahead[round_].placed[position].vms])
+        return tuple(map(self.running, self.ahead[round_].placed[position].vms))
 
     def waiting_of(self, tenant: str) -> tuple[str, ...]:
         """The VMs of a tenant that had to give way and wait for room."""
@@ -259,6 +260,8 @@ class Replica:
 
     def beyond(self) -> tuple[tuple[int, int], ...]:
         """(round, position) of each placement that runs ahead of the feed."""
+        if not self.ahead:
+            return ()
         return tuple((number, position) for number, each in self.ahead.items() for position in each.placed)
 
     def adopted_rows(self) -> tuple[MachineRow, ...]:

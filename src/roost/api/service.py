@@ -31,7 +31,7 @@ from roost.agent.settings import AgentSettings
 from roost.agent.ticket import Ticket
 from roost.agent.verbs.entry import SetEntry
 from roost.agent.verbs.heal import HealVMs
-from roost.agent.verbs.table import size_of, verb_of
+from roost.agent.verbs.table import verb_of
 from roost.agent.warm_up import sample_of, warm_up
 from roost.api.changes import ChangeLog
 from roost.api.errands import Errands
@@ -130,9 +130,11 @@ class Service:
         self.unwritable = ""  # why nothing can be written to it just now, though it may be read
         self.lag = 0  # changes that the agent has not seen yet
         self._loop = asyncio.get_running_loop()
-        self._pumping, self._gathered, self._waiting_for_turn = False, 0, False
+        self._pumping, self._waiting_for_turn = False, False
+        self._arrived = self._gathered = 0  # requests since the last round, and those of them that it will have
         # What waits for an answer, and since when.
         self._submitted: deque[tuple[float, asyncio.Future[Ticket]]] = deque()
+        self._seen = -1  # the revision of the agent's copy when it was looked at last
         self._read: tuple[object, tuple[int, ...]] = (None, ())  # the registry that was read last, and its mark
         self.roster = Roster([])  # what is seen to beside the requests, once all is ready
         self.healer: Healer | None = None  # of these, what places again what is on machines that are down
@@ -324,8 +326,8 @@ class Service:
     def submit(self, operation: Operation, key: str = "", by: str = "") -> asyncio.Future[Ticket]:
         """Have something done; the future brings the ticket with its answer. Refuses what is too much."""
         self.check_open(writing=True)
-        limits = self.settings.limits
-        vms = size_of(operation, self.agent.allocator.tenants)
+        limits, ticket = self.settings.limits, self.agent.ticket(operation, key, by=by)
+        vms = ticket.vms
         too_much = self.queued_vms + vms > limits.queued_vms
         if too_much and not self.queued_vms:  # a tenant may be deleted however large it is, if nothing else waits
             too_much = verb_of(operation).places
@@ -333,8 +335,9 @@ class Service:
             self.metrics.shed.inc()
             raise Refused("roost.overloaded", f"{self.queued_requests:,} requests are waiting")
         done: asyncio.Future[Ticket] = self._loop.create_future()
-        ticket = self.agent.submit(operation, key, by=by)
-        ticket.done = partial(self._done, ticket, vms, done)
+        ticket.done = partial(self._done, ticket, done)
+        self.agent.under_way.queue(ticket)
+        self._arrived += 1
         self.queued_requests += 1
         self.queued_vms += vms
         self._last_asked = self._loop.time()
@@ -342,9 +345,9 @@ class Service:
         self._pump_soon()
         return done
 
-    def _done(self, ticket: Ticket, vms: int, done: asyncio.Future[Ticket], _: object) -> None:
+    def _done(self, ticket: Ticket, done: asyncio.Future[Ticket], _: object) -> None:
         self.queued_requests -= 1
-        self.queued_vms -= vms
+        self.queued_vms -= ticket.vms
         answer = ticket.answer
         self._note(ticket)
         if answer is not None and answer.status == "unavailable":
@@ -355,9 +358,8 @@ class Service:
     def _note(self, ticket: Ticket) -> None:
         """A request was answered."""
         operation = ticket.operation
-        verb = verb_of(operation)
-        if verb.places:
-            self.metrics.note(ticket, self.agent.allocator.arm_of(verb.tenant(operation)).policy.name)
+        if verb_of(operation).places:
+            self.metrics.note(ticket, self.agent.replica.allocator.arm_of(ticket.tenant).policy.name)
         if isinstance(operation, HealVMs):
             self._note_unhealed(ticket, operation)
 
@@ -483,33 +485,36 @@ class Service:
 
     def _pump_soon(self) -> None:
         if not self._pumping and self.ready:
-            self._pumping, self._gathered = True, 0
+            self._pumping = True
             self._loop.call_soon(self._gather)
 
     def _gather(self) -> None:
         """Wait for as long as every turn of the loop brings more requests: together they cost less."""
-        waiting = self.agent.waiting
-        if self._gathered < waiting < self.agent.settings.group:
-            self._gathered = waiting
+        if self._gathered < self._arrived < self.agent.settings.group:
+            self._gathered = self._arrived
             self._loop.call_soon(self._gather)
         else:
             self._pump()
 
     def _pump(self) -> None:
         """Decide what is queued, answer what is committed; then let the loop turn before the next round."""
-        self._pumping = False
+        agent, self._pumping = self.agent, False
+        self._arrived = self._gathered = 0
         try:
-            self._step()
+            if agent.step():
+                self._pump_soon()
+            elif agent.waiting and not agent.full and not self._waiting_for_turn:
+                self._waiting_for_turn = True
+                self._loop.call_later(TURN_SECONDS, self._take_turn)
+            replica = agent.replica
+            if replica.revision != self._seen or replica is not self._read[0]:
+                self._seen = replica.revision
+                self._look_around()
         except Exception:  # a bug: the next turn may do better, and nobody else must suffer
             log.exception("the agent stumbled")
 
-    def _step(self) -> None:
-        agent = self.agent
-        if agent.step() or agent.can_decide:
-            self._pump_soon()
-        elif agent.waiting and not agent.full and not self._waiting_for_turn:
-            self._waiting_for_turn = True
-            self._loop.call_later(TURN_SECONDS, self._take_turn)
+    def _look_around(self) -> None:
+        """The agent has seen more of the feed: there may be something in it for others."""
         if self._read != self._marked():
             self._read_registry()
         self.changes.wake()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -23,11 +24,13 @@ from roost.engine.statistics import RuleFilter, rule_filters
 from roost.engine.steps import Steps, finish
 from roost.engine.tenant import NOWHERE
 from roost.engine.view import View
+from roost.model.availability import Short, Spread
 from roost.model.errors import InvalidInput, UnknownName
-from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request, Terms, heeding, hold_of
+from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request, heeding, hold_of
 from roost.model.rows import OCCUPIED, MachineState
 from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
+from roost.placing.arms import Arm
 from roost.placing.books import RunningVM, Tenant
 from roost.placing.decision import Decision
 from roost.placing.gang import Trial, place_gang
@@ -35,36 +38,11 @@ from roost.placing.order import placing_order
 from roost.placing.rehearsal import Rehearsal, try_out
 from roost.placing.remedy import seeking_remedies
 from roost.placing.search import Search
-from roost.placing.seating import Seating, seating
+from roost.placing.seating import FREE, Seating, seating
 from roost.placing.victims import MustWait, Prices, choose_victims, never
 
+_name = attrgetter("name")
 UNNAMED = {""}  # the names of VMs that are to be given one
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """A policy at work: what it asks of VMs, and the engine that decides by it."""
-
-    policy: RulePolicy
-    shapes: Shapes
-    engine: Engine
-    prices: Prices  # by its terms
-    recorded: str  # what decisions call the policy: name and digest
-
-    def check_enforced(self, constraints: Constraints) -> None:
-        """Refuse constraints that the policy knows nothing of."""
-        if constraints == UNCONSTRAINED:
-            return
-        for name in ("", *constraints.sets):
-            self._check_terms(constraints.terms(name))
-
-    def _check_terms(self, terms: Terms) -> None:
-        policy = self.policy
-        for name, value in terms.constraints.named.items():
-            if not {name, f"{name}={value}"} & policy.rules.enforced:
-                where = f"constraints.sets.{terms.set}" if terms.set else f"constraints.{name}"
-                what = name if terms.set else "it"
-                raise InvalidInput(where, f"policy {policy.name} has no rule for {what}", "use a policy that has")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +164,13 @@ class Allocator:
         `search`: for how long to look for a way to place all of several VMs, and what was tried in vain.
         `aside`: machines that are to have none of them; nor has anybody to give way then.
         """
-        tenant = self._tenant_of(request)
+        arm = self.arm_of(request.tenant)
+        tenant = self._tenant_of(request, arm)
         request = heeding(request, tenant.constraints)
         names, numbers = self._name_vms(request, tenant, leaving)
         if len(self.numbers) > MOST_NUMBERS:
-            self.numbers.keep(self.tenants, set(self.view.machines["owner"].tolist()))
-        before = self.view.revision
-        arm = self.arm_of(request.tenant)
+            self.numbers.only(self.tenants, set(self.view.machines["owner"].tolist()))
+        before = int(self.view.journal[0])
         shapes = self.shapes_of(request, arm, _purpose(tenant, purpose))
         for each in leaving:
             self.view.remove(each.machine, each.shape)
@@ -206,22 +184,22 @@ class Allocator:
             if leaving:
                 self.view.rewind(before)
             return self._decision(request, tenant, trial, (), before, arm)
-        since = {each.name: each.since for each in leaving}
+        since = {each.name: each.since for each in leaving} if leaving else {}
         victims = self._make_way(trial, before, arm, at, fixed) if trial.overfills else ()
         self.tenants.setdefault(request.tenant, tenant)
         tenant.created = numbers
         vms, books, own, machine_names = request.vms, self.vms, tenant.vms, self.zone.machine_names
-        by_vm: list[Placement | None] = [None] * len(names)
+        by_vm: list[RunningVM] = [None] * len(names)  # type: ignore[list-item]
         for i, machine in zip(trial.order, trial.machines, strict=True):
             vm, name, shape = vms[i], names[i], trial.shapes[i]
             if vm.isolated:
-                self.numbers.give(request.tenant)
-            running = books[name] = own[name] = RunningVM(
+                self.numbers[request.tenant]  # it has one from now on
+            running = books[name] = own[name] = by_vm[i] = RunningVM(
                 name, vm, request.tenant, machine, shape, since.get(name, at) if since else at
             )
             self._note_on(running)
-            by_vm[i] = Placement(name, vm.type, machine_names[machine])
-        return self._decision(request, tenant, trial, tuple(by_vm), before, arm, victims)  # type: ignore[arg-type]
+        placements = [Placement(each.name, each.vm.type, machine_names[each.machine]) for each in by_vm]
+        return self._decision(request, tenant, trial, tuple(placements), before, arm, victims, tuple(by_vm))
 
     def _try(
         self, shapes: tuple[Shape, ...], arm: Arm, beside: Seating, choice: Choice, search: Search | None
@@ -249,7 +227,7 @@ class Allocator:
             desk.set_aside(NOWHERE)
         if trial.overfills:
             self.view.rewind(before)
-            trial = msgspec.structs.replace(trial, machines=())
+            trial = msgspec.structs.replace(trial, machines=(), failed_vm=trial.order[0])
         return msgspec.structs.replace(trial, aside=aside)
 
     def _make_way(
@@ -307,7 +285,8 @@ class Allocator:
     ) -> Decision:
         """A decision that was made on a zone in this very state, elsewhere or earlier, to be explained."""
         arm = self.arm_of(request.tenant)
-        return self._decision(request, self._tenant_of(request), trial, placements, self.view.revision, arm, victims)
+        tenant = self._tenant_of(request, arm)
+        return self._decision(request, tenant, trial, placements, self.view.revision, arm, victims)
 
     def shape(self, vm: VM, tenant: str, where: str = "vm", purpose: Purpose = Purpose.NEW) -> Shape:
         """What a VM of a tenant asks for. Names that the zone does not know are refused."""
@@ -326,11 +305,19 @@ class Allocator:
         before: int,
         arm: Arm,
         victims: tuple[RunningVM, ...] = (),
+        running: tuple[RunningVM, ...] = (),
     ) -> Decision:
         after = int(self.view.journal[0])
-        return Decision(request, tenant.constraints, placements, trial, before, after, arm.engine, self, victims)
+        short: tuple[Short, ...] = ()
+        spread: tuple[Spread, ...] = ()
+        if placements and trial.seating is not FREE:
+            racks, domains = self.zone.machines["rack"], self.zone.machines["update_domain"]
+            short, spread = trial.short(racks, domains), trial.spread(racks, domains)
+        return Decision(
+            request, tenant.constraints, placements, trial, before, after, arm, self, running, victims, short, spread
+        )
 
-    def _tenant_of(self, request: Request) -> Tenant:
+    def _tenant_of(self, request: Request, arm: Arm) -> Tenant:
         """The tenant of a request, existing or new, or an error that says what is wrong with its constraints."""
         tenant = self.tenants.get(request.tenant)
         if tenant is None:
@@ -343,7 +330,7 @@ class Allocator:
                 f"differ from those that tenant {request.tenant} has",
                 "leave them out: a scale-out keeps the tenant's constraints",
             )
-        self.arm_of(request.tenant).check_enforced(tenant.constraints)
+        arm.check_enforced(tenant.constraints)
         for vm in request.vms:
             if vm.set and vm.set not in (sets := tenant.constraints.sets):
                 where = f"request.vms[{request.vms.index(vm)}].set"
@@ -356,7 +343,7 @@ class Allocator:
         if leaving:  # they keep theirs
             return [vm.name for vm in request.vms], tenant.created
         number, taken, reserved = tenant.created, self.vms, self.reserved
-        wished = {vm.name for vm in request.vms}
+        wished = set(map(_name, request.vms))
         if wished == UNNAMED:  # as nearly always
             while len(names) < len(request.vms):
                 if (name := f"{request.tenant}/{number}") not in taken and name not in reserved:
@@ -411,7 +398,10 @@ class Allocator:
 
     def refresh(self, steps: int = 1) -> int:
         """Use idle time to bring caches up to date; returns the machines looked at, 0 when there is nothing to do."""
-        return sum(arm.engine.refresh(steps) for arm in self.arms)
+        looked = 0
+        for arm in self.arms:
+            looked += arm.engine.refresh(steps)
+        return looked
 
     # ------------------------------------------------------------------------------------------ machines
 
@@ -502,9 +492,10 @@ class Allocator:
         fixed: Callable[[RunningVM], bool] = never,
     ) -> Steps[Explanation]:
         """The same a step at a time, of the zone as it is at the first one."""
-        constraints = self._tenant_of(request).constraints
+        arm = self.arm_of(request.tenant)
+        constraints = self._tenant_of(request, arm).constraints
         request = heeding(request, constraints)
-        arm, number = self.arm_of(request.tenant), self._number(request)
+        number = self._number(request)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
         trial = yield from self._trying_out(rehearsal, request, purpose, at, fixed)
         subject = self._subject(request, trial, vm)
@@ -526,7 +517,8 @@ class Allocator:
         fixed: Callable[[RunningVM], bool],
     ) -> Steps[Trial]:
         """What would come of a request, by the same steps as if it were decided."""
-        tenant, prices = self._tenant_of(request), self.arm_of(request.tenant).prices
+        arm = self.arm_of(request.tenant)
+        tenant, prices = self._tenant_of(request, arm), arm.prices
         number, what_for = self._number(request), _purpose(tenant, purpose)
         beside = seating(tenant.constraints, request.vms, tenant.vms.values())
         yield
@@ -569,8 +561,8 @@ class Allocator:
     ) -> Steps[WhyNot]:
         """The same a step at a time, of the zone as it is at the first one."""
         row = self.zone.machine(machine)
-        request = heeding(request, self._tenant_of(request).constraints)
         arm = self.arm_of(request.tenant)
+        request = heeding(request, self._tenant_of(request, arm).constraints)
         rehearsal = Rehearsal(arm.engine, arm.shapes)
         trial = yield from self._trying_out(rehearsal, request, None, at, fixed)
         yield
