@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from roost.agent.agreement import check_against, check_sums
 from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.context import Context
 from roost.agent.courier import Courier, Delivery, Group
@@ -420,11 +421,11 @@ class Agent:
 
     def check_invariants(self) -> None:
         """Raise unless the copy is consistent, and, when nothing is under way, what the store holds."""
-        self.replica.check_invariants()
+        check_sums(self.replica)
         if self.idle and not self.replica.ahead and not self.replica.adopted:
             ledger = self.store.load()
             if ledger.revision == self.replica.revision:
-                self.replica.check_against(ledger)
+                check_against(self.replica, ledger)
 
 
 def _at_once(load: Callable[[], Loaded]) -> Future[Loaded]:

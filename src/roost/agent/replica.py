@@ -61,10 +61,10 @@ from roost.model.change import Entry, Placed, Registered
 from roost.model.errors import InvariantBroken
 from roost.model.foresight import Foresight, tables_of
 from roost.model.inventory import machine_specs, zone_of
-from roost.model.registry import THRESHOLD, apply_entry
+from roost.model.registry import apply_entry
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Request
 from roost.model.rows import MachineState
-from roost.model.thresholds import NONE, Purpose, Thresholds, of_row, read_entry
+from roost.model.thresholds import Purpose, Thresholds, of_row
 from roost.model.waiting import Waiting
 from roost.model.zone import CONDITION
 from roost.placing.allocator import Allocator
@@ -188,14 +188,6 @@ class Replica:
         """What gives way to something that was placed ahead of the feed."""
         tenants, victims = self.allocator.tenants, self.ahead[round_].placed[position].victims
         return tuple(Victim(vm.tenant, self.running(vm), tenants[vm.tenant].stamp) for vm in victims)
-
-    def placed(self, round_: int, position: int) -> tuple[Placed, ...]:
-        """What was placed ahead of the feed, by name, in the order of the request's VMs."""
-        return tuple(map(self.running, self.ahead[round_].placed[position].vms))
-
-    def waiting_of(self, tenant: str) -> tuple[str, ...]:
-        """The VMs of a tenant that had to give way and wait for room."""
-        return self.waiting.of(tenant)
 
     def running(self, vm: RunningVM) -> Placed:
         """A VM as stores keep it."""
@@ -407,50 +399,6 @@ class Replica:
             self.view.set_state(machine, MachineState(value))
         else:
             self.view.set_field(machine, name, value)
-
-    # --------------------------------------------------------------------------------------------- checking
-
-    def check_invariants(self) -> None:
-        """Raise unless the rows are what the books add up to. Only while nothing is adopted."""
-        if not self.adopted:
-            self.allocator.check_invariants()
-
-    def check_against(self, ledger: Ledger) -> None:
-        """Raise unless the copy is what a store holds at the same revision; only while nothing runs ahead."""
-        self.check_invariants()
-        if found := self.differences(ledger):
-            raise InvariantBroken(f"{found[0]} ({len(found)} differences)")
-
-    def differences(self, ledger: Ledger) -> list[str]:
-        """Where the copy differs from the store at the same revision; only while nothing runs ahead."""
-        assert ledger.revision == self.revision
-        assert not self.ahead
-        assert not self.adopted
-        allocator = self.allocator
-        names = allocator.zone.machine_names
-        found = []
-        mine = {vm.name: (vm.tenant, names[vm.machine], nameless(vm.vm), vm.since) for vm in allocator.vms.values()}
-        theirs = {name: (vm.tenant, vm.machine, vm.spec, vm.since) for name, vm in ledger.vms.items()}
-        for name in mine.keys() | theirs.keys():
-            if mine.get(name) != theirs.get(name):
-                found.append(f"VM {name} is {mine.get(name)}, in the store {theirs.get(name)}")
-        everything = list(range(len(names)))
-        for row in holdings_of(allocator, everything, [ledger.machines[name].version for name in names]):
-            if row != (there := ledger.machines[row.spec.name]):
-                found.append(f"machine {row.spec.name} is {row}, in the store {there}")
-        for name, tenant in ledger.tenants.items():
-            known = allocator.tenants.get(name)
-            if known is None or (known.constraints, known.stamp, len(known.vms)) != (
-                tenant.constraints, tenant.stamp, tenant.vms,
-            ):  # fmt: skip
-                found.append(f"tenant {name} is {known}, in the store {tenant}")
-        for c, name in enumerate(allocator.zone.cluster_names):
-            if bool(self.view.clusters[c]["quarantined"]) != ledger.clusters[name].quarantined:
-                found.append(f"cluster {name} is quarantined in one of copy and store")
-            entry, kept = ledger.registry.get((THRESHOLD, name)), of_row(self.view.clusters[c]["thresholds"])
-            if kept != (read_entry(entry) if entry else ledger.catalogue.thresholds.get(name, NONE)):
-                found.append(f"cluster {name} has other thresholds in the store than {kept}")
-        return found
 
 
 def holdings_of(allocator: Allocator, machines: Sequence[int], versions: Sequence[int]) -> tuple[MachineRow, ...]:

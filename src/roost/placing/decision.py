@@ -14,6 +14,7 @@ from roost.model.request import Constraints, Placement, Request
 from roost.model.thresholds import Purpose
 from roost.placing.arms import Arm
 from roost.placing.books import RunningVM
+from roost.placing.explaining import explaining_past, why_not_past
 from roost.placing.gang import Trial
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def explaining(self, vm: int | None = None, *, remedied: bool = True) -> Steps[Explanation]:
         """The same a step at a time; not `remedied`: without what would make a refused request fit."""
-        return self.allocator.explaining_past(self, vm, remedied=remedied)
+        return explaining_past(self.allocator, self, vm, remedied=remedied)
 
     def why_not(self, machine: str, vm: int | None = None) -> WhyNot:
         """Why a machine did not get a VM of the request (the first, or the one that failed, unless `vm` says which)."""
-        return self.allocator.why_not_past(self, machine, vm)
+        return why_not_past(self.allocator, self, machine, vm)

@@ -19,13 +19,14 @@ from roost.model.change import Entry
 from roost.model.errors import InvalidInput
 from roost.model.request import HOLD, Placement, Request
 from roost.model.thresholds import Purpose
-from roost.placing.allocator import Allocator, Usage
+from roost.placing.allocator import Allocator
 from roost.placing.arms import Arm
 from roost.placing.books import RunningVM
 from roost.placing.contrast import Contrast
 from roost.placing.decision import Decision
 from roost.placing.gang import Trial, closed_units
 from roost.placing.seating import seating
+from roost.placing.zone_copy import Usage
 from roost.rules.policy import Policy
 from roost.sim.diff import Diff
 from roost.sim.differences import DifferenceLog, Differences

@@ -66,7 +66,7 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
     )
     if not ok:
         return store.Decline(key=ticket.key, request=ticket.request, record=record)
-    placed = replica.placed(round_, position)
+    placed = tuple(map(replica.running, decision.running))
     seen = store.NOTHING
     if context.settings.strict:
         index = replica.allocator.zone.machine_index

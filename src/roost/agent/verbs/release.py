@@ -28,7 +28,7 @@ class ReleaseVMs(Operation, frozen=True, tag="release"):
 def _decide(context: Context, operation: ReleaseVMs, ticket: Ticket) -> Proposal:
     """A tenant is deleted with all of its VMs that wait to be placed again, if need be nothing but those."""
     replica, name, common = context.replica, operation.tenant, context.common(ticket)
-    waiting = () if operation.vms else replica.waiting_of(name)
+    waiting = () if operation.vms else replica.waiting.of(name)
     if (tenant := replica.allocator.tenants.get(name)) is None:
         # Nothing runs that has a stamp: only a copy that has just heard everything knows of all that waits.
         if not waiting or not (ticket.asked or ticket.dry):
