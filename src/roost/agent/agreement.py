@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roost.agent.replica import Replica, holdings_of, nameless
+from roost.agent.replica import Replica, holdings_of
 from roost.model.errors import InvariantBroken
 from roost.model.registry import THRESHOLD
 from roost.model.thresholds import NONE, of_row, read_entry
@@ -30,8 +30,8 @@ def differences(replica: Replica, ledger: Ledger) -> list[str]:
     allocator = replica.allocator
     names = allocator.zone.machine_names
     found = []
-    mine = {vm.name: (vm.tenant, names[vm.machine], nameless(vm.vm), vm.since) for vm in allocator.vms.values()}
-    theirs = {name: (vm.tenant, vm.machine, vm.spec, vm.since) for name, vm in ledger.vms.items()}
+    mine = {name: (vm.tenant, vm.placed) for name, vm in allocator.vms.items()}
+    theirs = {name: (vm.tenant, vm.placed) for name, vm in ledger.vms.items()}
     for name in mine.keys() | theirs.keys():
         if mine.get(name) != theirs.get(name):
             found.append(f"VM {name} is {mine.get(name)}, in the store {theirs.get(name)}")

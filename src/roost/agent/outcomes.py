@@ -134,8 +134,7 @@ class Outcomes:
             self.answer(ticket, "done", generation=generation, took=took)
 
     def _evicted_for(self, decision: Decision) -> tuple[Evicted, ...]:
-        running = self._context.replica.running
-        return evicted_of([store.Victim(vm.tenant, running(vm)) for vm in decision.victims])
+        return evicted_of([store.Victim(vm.tenant, vm.placed) for vm in decision.victims])
 
     def fed(self, round_: int) -> None:
         """The copy has what was committed in a round."""

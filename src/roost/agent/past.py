@@ -95,7 +95,7 @@ def _place(replica: Replica, tenant: str, placed: Iterable[Placed]) -> None:
     for each in placed:
         machine, shape = allocator.zone.machine_index[each.machine], allocator.running_shape(each.spec, tenant)
         replica.view.place(machine, shape)
-        allocator.enter(RunningVM(each.vm, each.spec, tenant, machine, shape, each.since))
+        allocator.enter(RunningVM(each, tenant, machine, shape))
 
 
 def _give_way(replica: Replica, victims: Iterable[Victim]) -> None:

@@ -57,12 +57,12 @@ from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.engine.tenant import NOWHERE
 from roost.engine.view import View
-from roost.model.change import Entry, Placed, Registered
+from roost.model.change import Entry, Registered
 from roost.model.errors import InvariantBroken
 from roost.model.foresight import Foresight, tables_of
 from roost.model.inventory import machine_specs, zone_of
 from roost.model.registry import apply_entry
-from roost.model.request import UNCONSTRAINED, VM, Constraints, Request
+from roost.model.request import UNCONSTRAINED, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.thresholds import Purpose, Thresholds, of_row
 from roost.model.waiting import Waiting
@@ -120,9 +120,9 @@ class Replica:
         for name, tenant in ledger.tenants.items():
             allocator.tenants[name] = Tenant(tenant.constraints, stamp=tenant.stamp)
         index, shape = zone.machine_index, allocator.running_shape
-        for name, vm in ledger.vms.items():
-            running = RunningVM(name, vm.spec, vm.tenant, index[vm.machine], shape(vm.spec, vm.tenant), vm.since)
-            allocator.enter(running)
+        for vm in ledger.vms.values():
+            placed = vm.placed
+            allocator.enter(RunningVM(placed, vm.tenant, index[placed.machine], shape(placed.spec, vm.tenant)))
         # By machine row: the version that the feed brought last, and the one learnt from a conflict.
         self.fed = np.array([row.version for row in rows], np.int64)
         self.adopted: dict[int, int] = {}
@@ -187,11 +187,7 @@ class Replica:
     def victims(self, round_: int, position: int) -> tuple[Victim, ...]:
         """What gives way to something that was placed ahead of the feed."""
         tenants, victims = self.allocator.tenants, self.ahead[round_].placed[position].victims
-        return tuple(Victim(vm.tenant, self.running(vm), tenants[vm.tenant].stamp) for vm in victims)
-
-    def running(self, vm: RunningVM) -> Placed:
-        """A VM as stores keep it."""
-        return Placed(vm.name, nameless(vm.vm), self.allocator.zone.machine_names[vm.machine], vm.since)
+        return tuple(Victim(vm.tenant, vm.placed, tenants[vm.tenant].stamp) for vm in victims)
 
     def take_back(self, round_: int, position: int) -> None:
         """Undo a placement that was not committed, exactly."""
@@ -339,7 +335,7 @@ class Replica:
                 machine, shape = index[name], allocator.running_shape(spec, entry.tenant)
                 if news[name]:
                     view.place(machine, shape)
-                self._enter(RunningVM(placed.vm, spec, entry.tenant, machine, shape, placed.since))
+                self._enter(RunningVM(placed, entry.tenant, machine, shape))
         if known is not None and known.constraints != UNCONSTRAINED:
             self.relief.change(entry.tenant)
         for change in entry.conditions:
@@ -414,8 +410,3 @@ def holdings_of(allocator: Allocator, machines: Sequence[int], versions: Sequenc
     condition = [rows[name].tolist() for name in CONDITION]
     columns = (specs, used, classes, rows["vms"].tolist(), owned, *condition, versions)
     return tuple(MachineRow(*values) for values in zip(*columns, strict=True))
-
-
-def nameless(vm: VM) -> VM:
-    """A VM as stores keep it: its name stands beside it."""
-    return msgspec.structs.replace(vm, name="") if vm.name else vm

@@ -8,18 +8,32 @@ import msgspec
 
 from roost.engine.recheck import TenantNumbers
 from roost.engine.shape import Shape
+from roost.model.change import Placed
 from roost.model.request import UNCONSTRAINED, VM, Constraints
 
 
 class RunningVM(msgspec.Struct, frozen=True, gc=False):
-    """A VM on a machine."""
+    """An entry of the books: a VM as it was placed, whose it is, and its row and shape on this copy."""
 
-    name: str
-    vm: VM
+    placed: Placed
     tenant: str
     machine: int
     shape: Shape
-    since: float = 0.0  # when it was first placed, in seconds since 1970; 0: nobody knows
+
+    @property
+    def name(self) -> str:
+        """Unique in the zone."""
+        return self.placed.vm
+
+    @property
+    def vm(self) -> VM:
+        """What was asked for."""
+        return self.placed.spec
+
+    @property
+    def since(self) -> float:
+        """When it was first placed, in seconds since 1970; 0: nobody knows."""
+        return self.placed.since
 
 
 class Tenant(msgspec.Struct, eq=False):

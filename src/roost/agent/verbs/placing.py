@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from roost.agent.context import Context
 from roost.agent.settings import ROUND_SECONDS
 from roost.agent.ticket import Ticket, Unfinished
@@ -11,6 +13,8 @@ from roost.model.thresholds import PURPOSES
 from roost.placing.search import IN_ALL, IN_VAIN, Search
 from roost.store import contract as store
 from roost.store.contract import Proposal, Record
+
+_placed = attrgetter("placed")
 
 
 def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
@@ -66,7 +70,7 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
     )
     if not ok:
         return store.Decline(key=ticket.key, request=ticket.request, record=record)
-    placed = tuple(map(replica.running, decision.running))
+    placed = tuple(map(_placed, decision.running))
     seen = store.NOTHING
     if context.settings.strict:
         index = replica.allocator.zone.machine_index
@@ -80,7 +84,7 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
         constraints=decision.constraints,
         stamp=stamp,
         placed=placed,
-        leaving=tuple(map(replica.running, leaving)),
+        leaving=tuple(map(_placed, leaving)),
         victims=record.victims,
         grace=arm.policy.rules.evictions.grace,
         requeued=wanted.requeued,

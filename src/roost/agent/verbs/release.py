@@ -34,7 +34,7 @@ def _decide(context: Context, operation: ReleaseVMs, ticket: Ticket) -> Proposal
         if not waiting or not (ticket.asked or ticket.dry):
             raise UnknownName("tenant", "tenant with VMs", name, replica.allocator.tenants)
         return store.Release(tenant=name, released=(), waiting=waiting, **common)
-    released = tuple([replica.running(tenant.vms[vm]) for vm in leaving(name, operation.vms, tenant)])
+    released = tuple([tenant.vms[vm].placed for vm in leaving(name, operation.vms, tenant)])
     stamp = None if operation.vms else tenant.stamp
     return store.Release(
         tenant=name, premise=operation.premise, released=released, stamp=stamp, waiting=waiting, **common
