@@ -242,7 +242,9 @@ class Agent:
 
         Whether the next one has something to do.
         """
-        deliveries = self.courier.receive(wait if wait and self._blocked else 0.0)
+        lines = self.under_way.lines
+        blocked = wait > 0 and not self._behind and (self.full or self._outdated or not lines.turn()[0])
+        deliveries = self.courier.receive(wait if blocked else 0.0)
         placed, followed = self.counters.placed_vms, self.counters.followed
         for delivery in deliveries:
             self._take_in(delivery)
@@ -254,18 +256,13 @@ class Agent:
             self.under_way.release_held()
         if self.counters.placed_vms - placed + self.counters.followed - followed > MUCH:
             return True  # let others have their turn before more is decided
-        line, most = self.under_way.lines.turn()
+        line, most = lines.turn()
         decides = bool(line) and not (self._outdated or self._behind) and not self.full
         if decides:
             self._decide_round(line, most)
-        elif not (line or self.under_way.lines.large or deliveries or self._behind):
+        elif not (line or lines.large or deliveries or self._behind):
             self.replica.allocator.refresh(1)
         return decides or self._behind or bool(deliveries)
-
-    @property
-    def _blocked(self) -> bool:
-        """Whether there is nothing to do until something comes back from the store."""
-        return not self._behind and (self.full or self._outdated or not self.under_way.lines.turn()[0])
 
     def _decide_round(self, line: deque[Ticket], most: int) -> None:
         """Decide what is queued in a line, up to so much, and send it off."""
