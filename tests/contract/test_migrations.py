@@ -15,6 +15,7 @@ import msgspec
 import psycopg
 import pytest
 
+from roost.model.change import Placed
 from roost.model.errors import InvalidInput, RoostError, StoreUnavailable
 from roost.model.inventory import Catalogue
 from roost.model.request import VM
@@ -138,8 +139,8 @@ def has_the_old_zone(store: Store) -> None:
     ledger = head(store)
     assert ledger.revision == 5
     assert ledger.vms == {
-        "a": VMRow("t", "m1", VM("small", priority="spot")),
-        "c": VMRow("u", "m5", VM("small", isolated=True)),
+        "a": VMRow("t", Placed("a", VM("small", priority="spot"), "m1")),
+        "c": VMRow("u", Placed("c", VM("small", isolated=True), "m5")),
     }
     assert {name: row.spec for name, row in ledger.machines.items()} == {
         "m1": machine("m1"),

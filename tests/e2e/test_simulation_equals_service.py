@@ -53,6 +53,7 @@ from roost.store.contract import Store
 from roost.traces.generate import WorkloadShape, generate
 from roost.traces.standing import standing_population
 from roost.traces.workload import Workload
+from roost.wire.basics import MachineState as StateWord
 from roost.wire.changes import ChangeView
 from roost.wiring import find_policy, find_zone, open_agent, open_store
 from tests.e2e.serving import serving
@@ -83,7 +84,7 @@ EXPERIMENT = {
 IMPATIENT = replace(
     SETTINGS,
     healing=replace(SETTINGS.healing, retry_seconds=0.000_5),
-    agent=replace(SETTINGS.agent, requeue_seconds=0.000_5),
+    agent=replace(SETTINGS.agent, requeue_seconds=0.000_5, foresight_seconds=0.0),
 )
 # The only type of spot VMs: tries in vain have a share of real time, so in a service it depends on its computer when
 # those have their turn that want something else.
@@ -126,7 +127,7 @@ def workload() -> Workload:
     zone = find_zone(ZONE)
     drawn = generate(SHAPE, SEED, zone)
     standing = standing_population(drawn, FILL * zone.cores, SEED)
-    arrival = APART * np.arange(standing.requests + drawn.requests)
+    arrival = APART * np.arange(standing.requests + drawn.requests, dtype=np.float64)
     first = np.concatenate([standing.first, drawn.first[1:] + standing.vms])
     draw, taken = np.random.default_rng(SEED), set[float]()
     lifetime = np.full(int(first[-1]), np.inf)
@@ -181,7 +182,7 @@ def simulated(policy: str) -> list[Act]:
 
     # No two VMs give way at one moment, as in a service: else it is not clear who waits longest.
     made.crew.workers[0].agent.context.now = lambda: made.clock.now + 1e-7 * next(moments)
-    made.guests.hear = heard  # type: ignore[method-assign]
+    made.crew._heard = heard
     made.crew.submit = partial(noted, made.crew)  # type: ignore[method-assign]
     made.run()
     return acts
@@ -227,13 +228,19 @@ class ByAnAgent:
             while not self._agent.idle:
                 self._agent.step(0.01)
             self._agent.step()
-            if all(duty.at_rest for kind in (Healer, Requeue) if (duty := self.roster.find(kind))):
+            if self._at_rest():
                 break
             self._clock.now += TICK
         feed = self._store.changes(self._read)
         found = [change for _, entry in feed.after(self._read) for change in in_words(entry)]
         self._read = self._store.head()[0]
         return found
+
+    def _at_rest(self) -> bool:
+        healer, requeue = self.roster.find(Healer), self.roster.find(Requeue)
+        assert healer is not None
+        assert requeue is not None
+        return healer.at_rest and requeue.at_rest
 
 
 class OverHTTP:
@@ -253,9 +260,9 @@ class OverHTTP:
             assert statuses == act.statuses
         return self._heard(len(act.changes))
 
-    def _rack(self, operations: Sequence[Operation]) -> tuple[str, str] | None:
+    def _rack(self, operations: Sequence[Operation]) -> tuple[str, StateWord] | None:
         """All machines of a rack are said to be something."""
-        said = [(each.machine, each.state) for each in operations if isinstance(each, SetMachine)]
+        said = [(each.machine, each.state) for each in operations if isinstance(each, SetMachine) and each.state]
         if len(said) < 2:
             return None
         rows = self._zone.machines["rack"][[self._zone.machine(machine) for machine, _ in said]]

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from roost.agent.agent import Agent
+from roost.agent.agreement import check_against
 from roost.agent.courier import Delivery, Group
 from roost.agent.operation import Operation
 from roost.agent.past import recall
@@ -209,7 +210,7 @@ class Company:
             assert agent.replica.revision == ledger.revision
             assert not agent.replica.ahead
             if not agent.replica.adopted:
-                agent.replica.check_against(ledger)
+                check_against(agent.replica, ledger)
         for ticket in self.tickets:
             assert ticket.answer is not None
             decided = self.store.decided(ticket.key)

@@ -22,7 +22,7 @@ from roost.agent.verbs.heal import HealVMs
 from roost.agent.verbs.machine import SetMachine
 from roost.agent.verbs.place import PlaceVMs
 from roost.agent.verbs.release import ReleaseVMs
-from roost.agent.verbs.table import VERBS, read_operation, size_of
+from roost.agent.verbs.table import VERBS, read_operation
 from roost.agent.verbs.verb import Tenants, Verb, of_tenant
 from roost.api.json_lines import operation_of
 from roost.api.problems import Refused
@@ -133,7 +133,7 @@ def test_a_verb_of_one_file_and_one_line_is_decided_answered_and_counted(agent: 
 
 @pytest.mark.usefixtures("label")
 def test_such_a_verb_is_queued_by_its_size_and_under_its_tenant(agent: Agent) -> None:
-    assert size_of(LabelTenant("web", "blue", 7), agent.allocator.tenants) == 7
+    assert agent.ticket(LabelTenant("web", "blue", 7)).vms == 7
     small, large = agent.submit(LabelTenant("web", "blue")), agent.submit(LabelTenant("shop", "red", LARGE + 1))
     lines = agent.under_way.lines
     assert (list(lines.small), list(lines.large)) == ([small], [large])

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from roost.agent.agent import AgentMemory
+from roost.duties.foresight import ForecastMemory
+from roost.model.change import Placed
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue
 from roost.model.request import VM
@@ -32,7 +34,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     guests: list[tuple[str, str, int, float | None, bool]]  # see Guest
     agents: list[AgentMemory]
     tracker: dict[str, Any]
-    arrivals: tuple[float, float, list[tuple[str, str, float]]]  # see ArrivalRates
+    forecast: ForecastMemory | None
     run_s: float
 
 
@@ -92,7 +94,7 @@ def unpacked(data: bytes, catalogue: Catalogue) -> tuple[Checkpoint, Ledger]:
     ledger.registry = {(kind, name): value for kind, name, value in holdings.registry}
     kinds = holdings.kinds
     ledger.vms = {
-        name: VMRow(tenant, machine, kinds[kind], since)
+        name: VMRow(tenant, Placed(name, kinds[kind], machine, since))
         for name, (tenant, machine, kind, since) in holdings.vms.items()
     }
     return file.checkpoint, ledger

@@ -18,10 +18,12 @@ from roost.agent.context import Watcher
 from roost.agent.courier import Group
 from roost.agent.operation import Answer, Operation
 from roost.agent.ticket import Ticket
+from roost.duties.arrivals import ArrivalRates
+from roost.duties.foresight import ForecastMemory
 from roost.model.change import Entry
 from roost.rules.policy import Policy
 from roost.sim.events import COMMIT, LOOK, Events
-from roost.sim.experiment import Experiment, Latency
+from roost.sim.experiment import Experiment, Latency, seconds
 from roost.sim.seen_to import VirtualDuties
 from roost.sim.tracker import CacheUse, Tracker
 from roost.sim.virtual import NEVER, Clock, FeedLog, VirtualCourier, Worker
@@ -50,6 +52,8 @@ class Crew:
         self._tracker, self._heard = tracker, heard
         self.random = random  # whether decisions are hits, where that is drawn
         self.latency = experiment.latencies
+        self.foresight = seconds(experiment.foresight or 0.0, "foresight")
+        self._arrivals = ArrivalRates()
         self.witness: Witness | None = None  # sees every answer, in order
         self.shadow: Watcher | None = None  # looks at every decision
         self.noted: Callable[[Worker, Ticket], None] = lambda _worker, _ticket: None  # hears what duties were answered
@@ -58,17 +62,26 @@ class Crew:
         self.operations = 0
         self.answering = 0  # the number of the agent that answers just now
 
-    def hire(self, store: MemoryStore, policy: Policy, memories: Sequence[AgentMemory] | None = None) -> None:
-        """Agents on a store as it is; `memories`: of those before them."""
+    def hire(
+        self,
+        store: MemoryStore,
+        policy: Policy,
+        memories: Sequence[AgentMemory] = (),
+        forecast: ForecastMemory | None = None,
+    ) -> None:
+        """Agents on a store as it is; `memories`: of those before them; `forecast`: what the forecaster went by."""
         self.store, self._cached_before = store, NOTHING_CACHED
         self._log = FeedLog(store, store.head()[0])
         self.workers = [self._worker(number, policy) for number in range(self._experiment.agents.count)]
-        for worker, memory in zip(self.workers, memories or (), strict=False):
+        for worker, memory in zip(self.workers, memories, strict=False):
             worker.agent.recall(memory)
         self._share_recheck()
         self.touched = []
         first = self.workers[0]
-        self.duties = VirtualDuties(first.agent, self._clock, self._events, partial(self._note, first))
+        note = partial(self._note, first)
+        self.duties = VirtualDuties(first.agent, self._clock, self._events, note, self.foresight, self._arrivals)
+        if self.duties.forecaster is not None and forecast is not None:
+            self.duties.forecaster.recall(forecast)
 
     def _worker(self, number: int, policy: Policy) -> Worker:
         courier = VirtualCourier(self._clock, self._log, self.latency.feed_s)
@@ -214,12 +227,14 @@ class Crew:
         now, half = self._clock.now, self.latency.commit_s / 2
         outcomes = group.commit(self.store)
         worker.in_flight -= len(group.proposals)
-        heard, concerns, stirred = self._heard, self.duties.concerns, False
+        heard, concerns, foresees, stirred = self._heard, self.duties.concerns, self.foresight > 0, False
         for row in self._log.extend(now):
             for entry in row.entries:
                 heard(entry)
                 if concerns(entry):
                     stirred = True
+                if foresees:
+                    self._arrivals.note(entry)
         if stirred:
             self.duties.stir(row.last)
             self._wake(self.workers[0], now + self.latency.feed_s)
@@ -253,6 +268,10 @@ class Crew:
     def memories(self) -> list[AgentMemory]:
         """What idle agents have to remember."""
         return [worker.agent.memory() for worker in self.workers]
+
+    def forecast(self) -> ForecastMemory | None:
+        """What the forecaster goes by, if there is one."""
+        return self.duties.forecaster.memory() if self.duties.forecaster else None
 
     def alone(self, latency: Latency, workers: Sequence[Worker]) -> None:
         """From now on these are all there are, and things take so long."""

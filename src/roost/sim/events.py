@@ -9,9 +9,9 @@ from roost.sim.virtual import NEVER, Clock
 
 # What happens, in the order in which it does at one moment; arrivals come after departures, a sample after both.
 (
-    LEAVE, COMMIT, LOOK, FAIL, FAIL_RACK, OUTAGE, REPAIR, DRAIN, RESUME, SWITCH, MIGRATE, COPIED, FORESEE, TICK,
+    LEAVE, COMMIT, LOOK, FAIL, FAIL_RACK, OUTAGE, REPAIR, DRAIN, RESUME, SWITCH, MIGRATE, COPIED, TICK,
     ARRIVE, SAMPLE,
-) = range(16)  # fmt: skip
+) = range(15)  # fmt: skip
 Event = tuple[float, int, int, Any]  # time, what, number, about what
 
 

@@ -19,6 +19,8 @@ from dataclasses import replace
 
 from roost.agent.agent import Agent
 from roost.agent.ticket import Ticket
+from roost.duties.arrivals import ArrivalRates
+from roost.duties.foresight import Forecaster
 from roost.duties.healing import Healer
 from roost.duties.requeue import Requeue
 from roost.duties.table import Runner, make_roster
@@ -30,16 +32,35 @@ from roost.sim.virtual import Clock
 TICK_SECONDS = 1.0  # between two steps while somebody waits for its turn: the pause between two tries of one VM
 
 # A machine that is repaired is trusted, however often it failed: in a run, a repair is when somebody has looked at it.
-SETTINGS = replace(Settings(), healing=replace(Settings().healing, flaps=0))
+# And a run has its store forget by itself.
+SETTINGS = replace(
+    Settings(),
+    healing=replace(Settings().healing, flaps=0),
+    retention=replace(Settings().retention, every_seconds=0.0),
+)
 
 
 class VirtualDuties:
     """The roster of the first agent, and when it has its turns."""
 
-    def __init__(self, agent: Agent, clock: Clock, events: Events, noted: Callable[[Ticket], None]) -> None:
-        """`noted` hears of what duties asked for, once it is answered."""
-        self._agent, self._clock, self._events = agent, clock, events
-        self.roster = make_roster(Runner(agent, SETTINGS, clock=clock, time_of_day=clock, noted=noted))
+    def __init__(
+        self,
+        agent: Agent,
+        clock: Clock,
+        events: Events,
+        noted: Callable[[Ticket], None],
+        foresight: float,
+        arrivals: ArrivalRates,
+    ) -> None:
+        """`noted` hears of what duties asked for, once it is answered.
+
+        `foresight`: seconds between two looks at what is to be expected, 0 for none; `arrivals`: what the run counts.
+        """
+        self._agent, self._clock, self._events, self._foresees = agent, clock, events, foresight > 0
+        settings = replace(SETTINGS, agent=replace(SETTINGS.agent, foresight_seconds=foresight))
+        runner = Runner(agent, settings, clock=clock, time_of_day=clock, noted=noted, counted=arrivals)
+        self.roster = make_roster(runner)
+        self.forecaster = self.roster.find(Forecaster)
         healer, requeue = self.roster.find(Healer), self.roster.find(Requeue)
         assert healer is not None
         assert requeue is not None
@@ -64,15 +85,15 @@ class VirtualDuties:
         return self._seen < self._stirred <= self._agent.replica.revision
 
     def step(self) -> bool:
-        """Let them look; whether the agent can decide something by that."""
+        """Let them look; whether the agent has something to do then."""
         now = self._clock.now
         self._seen = self._agent.replica.revision
         self.roster.step(now)
         if not (self._healer.at_rest and self._requeue.at_rest):
             self._tick_at(now + TICK_SECONDS)
-        elif self._stirred >= 0:  # failures that were counted fade
+        elif self._stirred >= 0 or self._foresees:  # failures that were counted fade
             self._tick_at(self.roster.next_due)
-        return self._agent.can_decide
+        return bool(self._agent.waiting)
 
     def _tick_at(self, at: float) -> None:
         """Look again then, unless it will be before."""

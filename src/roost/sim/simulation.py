@@ -22,20 +22,13 @@ import numpy as np
 import structlog
 
 from roost.agent.context import Watcher
-from roost.agent.operation import Answer
-from roost.agent.verbs.entry import SetEntry
-from roost.duties.arrivals import ArrivalRates
-from roost.model import foresight
-from roost.model.change import Entry
 from roost.model.errors import InvalidInput, InvariantBroken
-from roost.model.foresight import foresee
 from roost.model.random_state import restore, state_of
-from roost.model.registry import FORESIGHT
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.sim.checkpoint import Checkpoint, packed, unpacked
 from roost.sim.crew import Crew, Witness
-from roost.sim.events import ARRIVE, COMMIT, COPIED, FORESEE, LEAVE, LOOK, MIGRATE, SAMPLE, SWITCH, TICK, Event, Events
+from roost.sim.events import ARRIVE, COMMIT, COPIED, LEAVE, LOOK, MIGRATE, SAMPLE, SWITCH, TICK, Event, Events
 from roost.sim.experiment import Experiment, Latency, seconds
 from roost.sim.faults import DOWN, FaultInjector
 from roost.sim.fingerprint import fingerprint
@@ -84,8 +77,6 @@ class Simulation:
         self._find_policy = find_policy
         self.until, self._warm_up = experiment.ends(workload), seconds(experiment.warm_up, "warm_up")
         self._every = seconds(experiment.sample, "sample") if experiment.sample else max(60.0, self.until / 500)
-        self._foresight = seconds(experiment.foresight, "foresight") if experiment.foresight is not None else 0.0
-        self._arrivals = ArrivalRates()
         self._checkpointed = self._forgot = 0  # operations by then
         self.timing: dict[str, float] = {}
 
@@ -94,7 +85,7 @@ class Simulation:
         self._random = np.random.default_rng([seed, 1])
         self.tracker = Tracker(zone, _types_of(workload, zone), seconds(experiment.bin, "bin"), self._warm_up)
         self.guests = Guests(zone, self.clock, self.tracker)
-        self.crew = Crew(experiment, seed, self.clock, self.events, self.tracker, self._random, self._hear)
+        self.crew = Crew(experiment, seed, self.clock, self.events, self.tracker, self._random, self.guests.hear)
         self.crew.witness, self.crew.shadow = witness, shadow
         self.faults = FaultInjector(
             experiment.faults, zone, self.clock, self.events, self.crew, self.tracker, self._random, self._warm_up
@@ -114,7 +105,6 @@ class Simulation:
             SWITCH: self._switch,
             MIGRATE: self._migrate,
             COPIED: self._migration.copied,
-            FORESEE: self._foresee,
             TICK: self.crew.tick,
             SAMPLE: self._sample,
         }
@@ -140,14 +130,6 @@ class Simulation:
             self._find_policy(change.policy)
             self.events.at(seconds(change.at, "policy_changes.at"), SWITCH, change.policy)
         self._migration.schedule()
-        if self._foresight:
-            self.events.at(0.0, FORESEE)
-
-    def _hear(self, entry: Entry) -> None:
-        """Something was committed."""
-        self.guests.hear(entry)
-        if self._foresight:
-            self._arrivals.note(entry)
 
     # ------------------------------------------------------------------------------------------------ the loop
 
@@ -218,14 +200,6 @@ class Simulation:
     def _migrate(self, _: None) -> None:
         self._migration.plan(self._find_policy(self.policy_now))
 
-    def _foresee(self, _: None) -> None:
-        """What is to be expected, by all that was placed so far, on the zone as the first agent knows it."""
-        self.events.after(self._foresight, FORESEE)
-        allocator = self.crew.workers[0].agent.allocator
-        if rates := self._arrivals.per_hour(self.clock.now):
-            found = foresee(self.zone, allocator.view.machines, rates, self.clock.now)
-            self.crew.submit(SetEntry(FORESIGHT, foresight.NAME, foresight.encode(found)), _done)
-
     def _sample(self, _: None) -> None:
         if self.crew.touched:  # all that happens at this moment comes before it is looked at
             self.crew.let_work()
@@ -261,7 +235,7 @@ class Simulation:
                 guests=self.guests.state(),
                 agents=self.crew.memories(),
                 tracker=self.tracker.state(),
-                arrivals=self._arrivals.state(),
+                forecast=self.crew.forecast(),
                 run_s=time.perf_counter() - self._started,
             ),
             self.store.load(),
@@ -297,9 +271,8 @@ class Simulation:
         ]
         self.events.restore(events, saved.number)
         self.tracker.restore(saved.tracker)
-        self._arrivals.restore(saved.arrivals)
         store = MemoryStore(self.store.catalogue, ledger)
-        self.crew.hire(store, self._find_policy(self.policy_now), saved.agents)
+        self.crew.hire(store, self._find_policy(self.policy_now), saved.agents, saved.forecast)
 
     # ------------------------------------------------------------------------------------------------- the result
 
@@ -350,11 +323,6 @@ def _types_of(workload: Workload, zone: Zone) -> list[int]:
     """The VM types that a workload asks for, by their numbers in the zone."""
     asked = {workload.types[kind].name for kind in np.unique(workload.type).tolist()}
     return sorted(zone.vm_type_index[name] for name in asked if name in zone.vm_type_index)
-
-
-def _done(answer: Answer) -> None:
-    if not answer.ok:
-        raise InvariantBroken(f"{answer.key}: {answer.detail}")
 
 
 @contextmanager

@@ -79,7 +79,7 @@ class Codec:
         known = self._vms.get(spec)
         if known is None:
             known = self._vms[spec] = _vm(spec)
-        return name, VMRow(tenant, machine, known, since)
+        return name, VMRow(tenant, Placed(name, known, machine, since))
 
     @staticmethod
     def vm_values(vms: Mapping[str, VMRow | None]) -> list[tuple[str, str, str, str, float]]:
@@ -89,11 +89,11 @@ class Codec:
         for name, row in vms.items():
             if row is None:
                 continue
-            spec = row.spec
+            placed, spec = row.placed, row.placed.spec
             text = texts.get(id(spec))
             if text is None:
                 text = texts[id(spec)] = text_of(spec).decode()
-            values.append((name, row.tenant, row.machine, text, row.since))
+            values.append((name, row.tenant, placed.machine, text, placed.since))
         return values
 
     def tenant(self, row: tuple[str, str, int, int]) -> tuple[str, TenantRow]:

@@ -269,7 +269,7 @@ class SqliteStore(Tables):
         if settled.added or settled.clusters or settled.registry:
             self._write_shape(settled)
         if settled.machines:
-            self._set_machines(row for name, row in settled.machines.items() if row and name not in settled.added)
+            self._set_machines(_changed(settled) if settled.added else filter(None, settled.machines.values()))
         if settled.freed:
             many(SQL["remove_vm"], [(name,) for name in settled.freed])
         if settled.vms:
@@ -386,6 +386,11 @@ class SqliteStore(Tables):
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _changed(settled: Settlement) -> list[MachineRow]:
+    """Machines that were there before, and still are."""
+    return [row for name, row in settled.machines.items() if row and name not in settled.added]
 
 
 def _gone(rows: Mapping[str, object]) -> list[tuple[str]]:

@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import re
 from collections import Counter
+from collections.abc import Awaitable
 from itertools import islice
 from typing import Annotated, Any
 
@@ -47,7 +48,9 @@ from roost.model.errors import RoostError
 from roost.model.readable import as_counted
 from roost.model.registry import WAITING
 from roost.model.request import UNCONSTRAINED, Constraints, Request, check_promises
+from roost.model.rows import MachineState
 from roost.model.waiting import Waiting
+from roost.placing.allocator import Allocator
 from roost.store.contract import Store
 from roost.store.ledger import TenantRow, VMRow
 from roost.wire.tenants import (
@@ -129,11 +132,11 @@ async def create_tenant(
     return _response(await create(asking_of(scope), data, key, dry_run))
 
 
-async def create(asking: Asking, wish: TenantWish, key: str | None, dry_run: bool = False) -> Placed:
+def create(asking: Asking, wish: TenantWish, key: str | None, dry_run: bool = False) -> Awaitable[Placed]:
     """What `create_tenant` does."""
     constraints = None if wish.constraints == UNCONSTRAINED else wish.constraints
     operation = PlaceVMs(_request(wish.tenant, wish, constraints, asking), generation=0)
-    return await _place(asking, operation, key, dry_run)
+    return _place(asking, operation, key, dry_run)
 
 
 @post(
@@ -262,6 +265,12 @@ def vm_view(asking: Asking, name: str, row: VMRow) -> VMView:
     return VMView(**_described(asking, name, row))
 
 
+def _is_down(allocator: Allocator, machine: str) -> bool:
+    """Whether a machine does not work, as far as this agent knows."""
+    m = allocator.zone.machine_index.get(machine)
+    return m is not None and bool(allocator.view.machines["state"][m] == MachineState.DOWN)
+
+
 def _described(asking: Asking, name: str, row: VMRow) -> dict[str, Any]:
     spec = row.spec
     return {
@@ -272,7 +281,7 @@ def _described(asking: Asking, name: str, row: VMRow) -> dict[str, Any]:
         "priority": spec.priority,
         "set": spec.set,
         "since": row.since,
-        "lost": asking.service.is_down(row.machine),
+        "lost": _is_down(asking.service.agent.allocator, row.machine),
     }
 
 
