@@ -1,7 +1,7 @@
 """Calling a policy's compiled functions by their address, from code that is compiled once for all policies.
 
 `kernel/common.py` calls them as `ask_<name>`, with the list of their addresses first; `addresses` is that list for the
-kernel of one policy. Both sides take their types from `asked`, so that they cannot disagree.
+kernel of one policy. Both sides take their types from `signatures`, so that they cannot disagree.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ CHOOSING = ("cluster_key", "refresh_cluster", "tenant_refusal")  # what choosing
 ASKED = (*CHOOSING, "judge_one")  # the same, and what comparing another with it asks
 
 
-def asked(zone: Zone, vm_type: np.dtype[np.void]) -> dict[str, Any]:
+def signatures(zone: Zone, vm_type: np.dtype[np.void]) -> dict[str, Any]:
     """The signature of every function that is called by its address, for rows of these types."""
     machines, racks, clusters, links, tenant = (
         numba.typeof(np.empty(0, each))
@@ -47,9 +47,9 @@ def asked(zone: Zone, vm_type: np.dtype[np.void]) -> dict[str, Any]:
     }
 
 
-def askers(signatures: dict[str, Any]) -> dict[str, Callable[..., Any]]:
+def askers(of: dict[str, Any]) -> dict[str, Callable[..., Any]]:
     """For the functions of these signatures, what calls them: `ask_<name>(addresses, …)`."""
-    return {f"ask_{name}": _asker(ASKED.index(name), signature) for name, signature in signatures.items()}
+    return {f"ask_{name}": _asker(ASKED.index(name), signature) for name, signature in of.items()}
 
 
 @cache

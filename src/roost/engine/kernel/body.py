@@ -69,7 +69,7 @@ def refresh_columns(c, machines, clusters, links, journal, vm, columns, column_s
         column_seen[slot, c] = revision
 
 
-@inside
+@asked
 def refresh_cluster(
     c, machines, racks, clusters, links, journal, vm, keys, rack_sums, cluster_sums, columns, column_seen, slots, tally
 ):
@@ -154,7 +154,7 @@ def tenant_verdict(m, machines, racks, clusters, tenant, counts):
     return tenant_failure(m, machines[m], tenant[0], counts, racks_at, clusters_at, datacenters_at, updates_at)
 
 
-@inside
+@asked
 def tenant_refusal(m, machines, racks, clusters, tenant, counts):
     """The domain of the first tenant rule that refuses machine m, -1 for none."""
     rule = tenant_verdict(m, machines, racks, clusters, tenant, counts)
@@ -186,7 +186,7 @@ def judge_machine(m, failed, bits, machines, racks, clusters, vm, columns, slots
     return -ONE, ZERO, key | bits, ZERO
 
 
-@inside
+@asked
 def judge_one(
     m, machines, racks, clusters, links, journal, vm, columns, column_seen, slots, tally, tenant, counts, constrained
 ):

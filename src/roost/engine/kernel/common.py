@@ -17,7 +17,6 @@ cluster in the order they last changed, apart from the rows, so that a walk can 
 """
 
 import numpy as np
-from numba import njit
 
 from roost.engine.kernel.codes import (
     BITS,
@@ -42,14 +41,10 @@ from roost.engine.kernel.codes import (
     UPDATE_DOMAIN,
     ZERO,
 )
+from roost.engine.kernel.native import asked, entry, inside  # noqa: F401  kernels take them over
 
 UNDO_KEY, UNDO_RACK, UNDO_BITS, UNDO_CLUSTER = np.int64(0), np.int64(1), np.int64(2), np.int64(3)
 READY = 0
-
-# Nothing here makes an array, so references to them need not be counted. What only compiled code calls has no wrapper
-# for Python, which would take as long to compile as the function: to call it from Python would crash.
-entry = njit(cache=True, no_cfunc_wrapper=True, _nrt=False)
-inside = njit(cache=True, no_cfunc_wrapper=True, no_cpython_wrapper=True, _nrt=False)
 
 # ---------------------------------------------------------------------------------------------------------- journal
 

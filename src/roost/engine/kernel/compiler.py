@@ -23,7 +23,8 @@ import numba
 import numpy as np
 
 from roost.engine.kernel import codes
-from roost.engine.kernel.asking import asked, askers
+from roost.engine.kernel.asking import askers, signatures
+from roost.engine.kernel.native import ruled
 from roost.engine.rule import Rule
 from roost.engine.ruleset import BoundRule, RuleSet, key_shifts
 from roost.engine.shape import Shape, vm_row_type
@@ -36,7 +37,7 @@ BODY, COMMON = (Path(__file__).with_name(name) for name in ("body.py", "common.p
 MARKER = "# ------"  # the generated part goes above the first of these
 # Whatever a kernel's meaning depends on, besides these, the rules and the shape of the zone.
 MEANING = [
-    *(BODY.with_name(f"{name}.py") for name in ("asking", "codes", "compiler", "prefetch")),
+    *(BODY.with_name(f"{name}.py") for name in ("asking", "codes", "compiler", "native", "prefetch")),
     BODY.parent.with_name("tenant_row.py"),
 ]
 DOMAIN_UNITS = {  # domain of a tenant rule: its code in the kernel, and where its unit's count stands
@@ -73,7 +74,7 @@ def compile_rules(rules: RuleSet, zone: Zone) -> ModuleType:
     if name not in _loaded:
         start, marker, end = BODY.read_text().partition(MARKER)
         compiled = {name: _jitted(function, common, vm_type) for name, function in functions.items()}
-        given = {"ASKED": asked(zone, vm_type), **compiled}
+        given = {"ASKED": signatures(zone, vm_type), **compiled}
         _loaded[name] = _load(name, start + generated + "\n\n\n" + marker + end, given)
     return _loaded[name]
 
@@ -87,7 +88,7 @@ def _common(zone: Zone) -> ModuleType:
     types = (zone.machines.dtype, zone.racks.dtype, zone.clusters.dtype, vm_type, LINK_TYPE, TENANT_TYPE)
     name = f"common_{_digest({COMMON, *MEANING}, *(dtype.descr for dtype in types))}"
     if name not in _loaded:
-        _loaded[name] = _load(name, COMMON.read_text(), askers(asked(zone, vm_type)))
+        _loaded[name] = _load(name, COMMON.read_text(), askers(signatures(zone, vm_type)))
     return _loaded[name]
 
 
@@ -104,9 +105,7 @@ def _jitted(function: Callable[..., Any], _common: ModuleType, _vm_type: np.dtyp
 
     For others it is another one: Numba takes a row with more fields for one with fewer.
     """
-    # With NumPy's errors a division by zero becomes a score outside 0 to 1, which is caught.
-    options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return numba.njit(**options)(function)
+    return ruled(function)
 
 
 def _load(name: str, text: str, given: dict[str, Any]) -> ModuleType:
@@ -216,7 +215,7 @@ def _generate(rules: RuleSet, zone: Zone) -> str:
 
     lines += ["", "@entry", "def cluster_failure(cluster, vm):"]
     lines += _failures("cluster_validator", rules.cluster_validators, call, "cluster")
-    lines += ["", "@inside", "def cluster_key(cluster, vm):"]
+    lines += ["", "@asked", "def cluster_key(cluster, vm):"]
     lines += ["    if cluster_failure(cluster, vm) >= 0:", "        return INVALID"]
     shifts = key_shifts(rules.cluster_preferences)
     steps = zip(range(len(shifts)), rules.cluster_preferences, shifts, strict=True)
