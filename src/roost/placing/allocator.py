@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from roost.engine.choice import BEST, Choice
 from roost.engine.explain import Explanation, Subject, WhyNot, explaining, why_not
+from roost.engine.invariants import check_rows
 from roost.engine.kernel.compiler import compile_rules
 from roost.engine.pools import PoolStats
 from roost.engine.recheck import MOST_NUMBERS, TenantNumbers
@@ -666,7 +667,7 @@ class Allocator:
     def check_invariants(self) -> None:
         """Raise unless the rows are exactly what the running VMs make of the zone."""
         staying = (vm for vm in self.vms.values() if self.leaving.get(vm.name) is not vm)
-        self.view.check_invariants((vm.machine, vm.shape) for vm in staying)
+        check_rows(self.view, ((vm.machine, vm.shape) for vm in staying))
 
 
 def _same(given: Constraints, known: Constraints) -> bool:

@@ -16,6 +16,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from roost.engine.side_tables import TABLES
 from roost.engine.tenant_row import TENANT_TYPE
 from roost.engine.view import LINK_TYPE
 from roost.model.errors import InvariantBroken
@@ -35,16 +36,23 @@ def signatures(zone: Zone, vm_type: np.dtype[np.void]) -> dict[str, Any]:
     number, numbers, table = types.int64, types.int64[::1], types.int64[:, ::1]
     columns, counts = types.float64[:, ::1], types.int32[::1]
     rows = (machines, racks, clusters)
-    derived = (columns, table, numbers, table)  # columns, column_seen, slots, tally
+    data = data_type(zone)
+    derived = (columns, table, numbers, table, data)  # columns, column_seen, slots, tally, data
     evaluation = (numbers, table, table)  # keys, rack_sums, cluster_sums
     return {
-        "cluster_key": number(cluster, vm),
+        "cluster_key": number(cluster, vm, data),
         "refresh_cluster": types.UniTuple(number, 2)(number, *rows, links, numbers, vm, *evaluation, *derived),
-        "tenant_refusal": number(number, *rows, tenant, counts),
+        "tenant_refusal": number(number, *rows, tenant, counts, data),
         "judge_one": types.UniTuple(number, 4)(
             number, *rows, links, numbers, vm, *derived, tenant, counts, types.boolean
         ),
     }
+
+
+def data_type(zone: Zone) -> Any:
+    """What rules are given besides rows: the numbers of a policy, and side tables."""
+    tables = [numba.typeof(np.empty(0, table.row_type(zone))) for table in TABLES]
+    return types.Tuple((types.float64[::1], *tables))
 
 
 def askers(of: dict[str, Any]) -> dict[str, Callable[..., Any]]:

@@ -1,12 +1,12 @@
 """The part of a kernel that asks no rule itself. Not imported: `compiler` makes a module of it for each shape of zones.
 
 All policies for zones of the same shape share it, compiled once. Where a choice depends on a policy, it is given
-`rules`, the addresses of that policy's compiled functions (see `asking`), and calls
+`rules`: the addresses of that policy's compiled functions (see `asking`), and the data they are given; and calls
 
-    ask_cluster_key(rules, cluster, vm)         a cluster's packed buckets, INVALID, or beyond: a fault
-    ask_refresh_cluster(rules, c, …)            brings a cluster of an evaluation up to date
-    ask_tenant_refusal(rules, m, …)             the domain of the first tenant rule that refuses machine m, -1 for none
-    ask_judge_one(rules, m, …)                  the verdict on one machine
+    ask_cluster_key(addresses, …)               a cluster's packed buckets, INVALID, or beyond: a fault
+    ask_refresh_cluster(addresses, c, …)        brings a cluster of an evaluation up to date
+    ask_tenant_refusal(addresses, m, …)         the domain of the first tenant rule that refuses machine m, -1 for none
+    ask_judge_one(addresses, m, …)              the verdict on one machine
 
 An evaluation is three arrays: `keys` (one per machine), `racks` (lowest key, how many machines have it, bits of the
 rack preferences) and `clusters` (lowest key with rack bits, ties, revision seen). Machine, rack, cluster: a change of
@@ -275,7 +275,7 @@ def rank(rules, clusters, journal, vm, ranking):
         revision = journal[1 + n + c]
         if ranking[SEEN, c] != revision:
             ranking[SEEN, c] = revision
-            key = ask_cluster_key(rules, clusters[c], vm)
+            key = ask_cluster_key(rules[0], clusters[c], vm, rules[1])
             if key > INVALID:
                 fault, key = key - INVALID + CLUSTER_FAULT, INVALID
             if key != ranking[KEY, c]:
@@ -574,7 +574,7 @@ def refusal(rules, m, machines, racks, clusters, tenant, counts):
     """
     if counts[m] < 0:
         return np.int64(UPDATE_DOMAIN)
-    return np.int64(ask_tenant_refusal(rules, m, machines, racks, clusters, tenant, counts))
+    return np.int64(ask_tenant_refusal(rules[0], m, machines, racks, clusters, tenant, counts, rules[1]))
 
 
 @inside
@@ -615,8 +615,8 @@ def choose_clusters(
         if ranking[KEY, c] >= INVALID or found == top_clusters:
             break
         looked, wrong = ask_refresh_cluster(
-            rules, c, machines, racks, clusters, links, journal, vm, keys, rack_sums, cluster_sums,
-            columns, column_seen, slots, tally
+            rules[0], c, machines, racks, clusters, links, journal, vm, keys, rack_sums, cluster_sums,
+            columns, column_seen, slots, tally, rules[1]
         )  # fmt: skip
         updated += looked
         fault = max(fault, wrong)
@@ -808,8 +808,8 @@ def look(
         for i in range(found):
             selected += chosen[i] == c
         verdict, detail, key, wrong = ask_judge_one(
-            rules, judged, machines, racks, clusters, links, journal, vm,
-            columns, column_seen, slots, tally, tenant, counts, constrained
+            rules[0], judged, machines, racks, clusters, links, journal, vm,
+            columns, column_seen, slots, tally, rules[1], tenant, counts, constrained
         )  # fmt: skip
         fault = max(fault, wrong)
     if held >= 0:

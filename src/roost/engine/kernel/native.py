@@ -14,6 +14,7 @@ Nothing in kernels makes an array, so references to them need not be counted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from numba import njit
@@ -96,3 +97,13 @@ asked = njit(cache=True, pipeline_class=Whole, **PLAIN, **BARE)
 inside = njit(pipeline_class=Part, **PLAIN, **BARE)
 # With NumPy's errors a division by zero becomes a score outside 0 to 1, which is caught. A rule may make arrays.
 ruled = njit(pipeline_class=Part, error_model="numpy", **BARE)
+
+
+def direct(function: Any) -> Callable[..., Any]:
+    """A compiled entry without Numba's look at the type of each argument, if it has been called with one kind of them.
+
+    For what is called with the same arrays again and again: with some twenty of them that is a tenth of a choice.
+    """
+    compiled = list(function.overloads.values())
+    found: Callable[..., Any] = compiled[0].entry_point if len(compiled) == 1 else function
+    return found
