@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,18 +53,22 @@ class Serving:
 
 @contextmanager
 def serving(
-    store_url: str, *arguments: str, env: Mapping[str, str] | None = None, ready: bool = True
+    store_url: str,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    ready: bool = True,
+    program: Sequence[str] = (ROOST,),
 ) -> Iterator[Serving]:
     """`roost serve` on a store, at a free port unless `arguments` say otherwise, until the block ends.
 
-    `ready`: wait until it says that it serves, not only until it listens.
+    `ready`: wait until it says that it serves, not only until it listens. `program`: `roost`, or what runs it changed.
     """
     port = () if "--port" in arguments else ("--port", "0")
     with tempfile.TemporaryDirectory() as folder:
         said = Path(folder) / "stderr"
         with said.open("wb") as file:
             process = subprocess.Popen(
-                [ROOST, "serve", "--store", store_url, *port, *arguments],
+                [*program, "serve", "--store", store_url, *port, *arguments],
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file, env={**os.environ, "COLUMNS": "200", **(env or {})},
             )  # fmt: skip
         service = Serving(process, said)

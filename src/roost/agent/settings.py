@@ -12,20 +12,26 @@ ROUND_SECONDS = 0.01  # for which a round decides at the most; then the one that
 
 _DEFAULT = Documented()
 _RANGED = ("retries", "group", "group_vms", "window")
+_SHARED = (*_RANGED, "top")
 
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """How an agent works."""
+    """How an agent works. What `roost.settings.Agent` has too means what is said there."""
 
-    retries: int = _DEFAULT.retries  # after a conflict, before a request is given up
-    group: int = _DEFAULT.group  # requests that may be decided and committed together
-    group_vms: int = _DEFAULT.group_vms  # and their VMs, unless one asks for more
+    retries: int = _DEFAULT.retries
+    group: int = _DEFAULT.group
+    group_vms: int = _DEFAULT.group_vms
     pipeline: int = 2  # rounds that may be under way: 2 decides one while the other is committed, 1 waits
-    top: int = _DEFAULT.top  # machines that a conflict-avoiding choice is among; 1: never avoid
+    top: int = _DEFAULT.top
     favourites: bool = True  # avoid conflicts by keeping to machines of one's own; else by random draws (Protean)
-    window: int = _DEFAULT.window  # commits over which the conflict ratio is taken
+    window: int = _DEFAULT.window
     strict: bool = False  # refuse what was decided on an outdated machine, even if it fits
+
+    @classmethod
+    def of(cls, given: Documented) -> AgentSettings:
+        """As a section of settings says."""
+        return cls(**{name: getattr(given, name) for name in _SHARED})
 
     def __post_init__(self) -> None:
         ranges = {name: between for name in _RANGED if (between := SETTINGS[f"agent.{name}"].about.between)}

@@ -1,1 +1,4 @@
-"""HTTP: one agent in an event loop, and the routes that ask it. Called by the command line; builds on wiring."""
+"""HTTP: one agent in an event loop, its parts, and the routes that ask it; and the worker fed with lines of JSON.
+
+Called by the command line and benchmarks; builds on wiring, runs the duties, and speaks in the forms of `wire`.
+"""

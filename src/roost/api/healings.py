@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import time
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, Backwards, Place, seconds_of
 from roost.api.tokens import Principal
-from roost.duties.healing import DAY, KEY
+from roost.duties.healing import DAY, KEY, Healer
 from roost.model.change import ConditionChange, Entry, Placed
+from roost.model.errors import RoostError
 from roost.model.request import HOLD
 from roost.model.rows import MachineState
 from roost.store.contract import Store
@@ -151,3 +155,9 @@ def _view(revision: int, entry: Entry, vm: Placed, sources: dict[str, str], prin
         machine=vm.machine,
         key="" if principal.namespace else entry.key,
     )
+
+
+async def recall_outages(store: Store, healer: Healer, revision: int) -> None:
+    """Tell a healer which machines went down before it began; what is trimmed or cannot be read counts for nothing."""
+    with contextlib.suppress(RoostError):
+        healer.remember(await asyncio.to_thread(outages_of, store, revision, time.time()))

@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -20,7 +21,8 @@ import msgspec
 from roost.agent.agent import Agent
 from roost.agent.operation import Answer, Operation
 from roost.agent.verbs.table import convert_operation, verb_of
-from roost.duties.table import Runner, make_roster
+from roost.duties.duty import Roster
+from roost.duties.table import DUTIES, Runner, make_roster
 from roost.model.errors import InvalidInput
 from roost.settings import Settings
 
@@ -63,7 +65,15 @@ def serve(agent: Agent, lines: Iterable[bytes], write: Callable[[bytes], None], 
     def answer(given: Answer) -> None:
         write(_encode(given) + b"\n")
 
-    roster = make_roster(Runner(agent, settings, clock=time.monotonic, time_of_day=time.time))
+    aside = ThreadPoolExecutor(len(DUTIES), "roost-duty")
+    roster = make_roster(Runner(agent, settings, clock=time.monotonic, time_of_day=time.time, executor=aside))
+    try:
+        _work(agent, inbox, answer, roster)
+    finally:
+        aside.shutdown(wait=False, cancel_futures=True)
+
+
+def _work(agent: Agent, inbox: queue.Queue[bytes | None], answer: Callable[[Answer], None], roster: Roster) -> None:
     ended = False
     while not (ended and agent.idle):
         try:

@@ -165,15 +165,15 @@ class Metrics:
         self.streams.set(service.changes.streams)
         self.feed_lag.set(service.lag)
         self.revision.set(agent.replica.revision)
-        self.store_up.set(not (service.down or service.unwritable))
-        self.unusable.set(bool(service.unusable))
+        self.store_up.set(not (service.watch.down or service.watch.unwritable))
+        self.unusable.set(bool(service.switch.unusable))
         self.utilisation.set(usage.utilisation)
         self.density.set(usage.packing_density)
         self.empty.set(usage.empty_machines)
         self.vms.set(usage.vms)
         self.tenants.set(usage.tenants)
-        self.errands.labels("cut_short").inc(self._more("cut_short", now=service.errands.cut_short))
-        self.errands.labels("refused").inc(self._more("refused errand", now=service.errands.refused))
+        self.errands.labels("cut_short").inc(self._more("cut_short", now=service.explainer.errands.cut_short))
+        self.errands.labels("refused").inc(self._more("refused errand", now=service.explainer.errands.refused))
         self.waiting.set(len(agent.replica.waiting.vms))
         if (healer := service.healer) is not None:
             self.unhealed.set(len(healer.waiting))
@@ -197,7 +197,7 @@ class Metrics:
             self.committed.observe(agent.commit_seconds.popleft())
         for reason, number in counters.reasons.items():
             self.conflicts.labels(reason).inc(self._more("conflict", reason, now=number))
-        if (shadow := service.shadow) is not None:
+        if (shadow := service.switch.shadow) is not None:
             began = str(shadow.began)
             self.shadow_decisions.inc(self._more("shadow", began, now=shadow.decisions))
             for (kind, rule), number in shadow.changed.items():

@@ -222,7 +222,7 @@ async def _watch(parent: int, server: Server) -> None:
 async def _take_letters(service: Service, folder: Path) -> None:
     while True:
         await asyncio.sleep(letters.LOOK_SECONDS)
-        if service.ready and not service.down:
+        if service.ready and not service.watch.down:
             with contextlib.suppress(Refused, OSError):  # the store went away meanwhile, or others own the folder
                 await letters.take(service, folder)
 
@@ -273,7 +273,7 @@ def _take_over(fresh: Settings, service: Service, protocol: type[Protocol], conf
             config.ssl.load_cert_chain(fresh.server.tls_cert, fresh.server.tls_key)
     except (OSError, ssl.SSLError) as error:  # they changed since they were looked at
         log.error("the certificate was not read anew", detail=str(error))
-    service.settings = fresh
+    service.renew(fresh)
     protocol.limit(fresh.limits)
     logs.set_up(fresh.log)
     log.info("settings read anew")

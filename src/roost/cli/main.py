@@ -15,6 +15,7 @@ from roost.cli import (
     config,
     decisions,
     demo,
+    duties,
     evictions,
     experiment,
     explain,
@@ -77,6 +78,7 @@ app.add_typer(evictions.app, name="evictions", rich_help_panel=OPERATE)
 app.add_typer(foresight.app, name="foresight", rich_help_panel=OPERATE)
 app.add_typer(heal.app, name="heal", rich_help_panel=OPERATE)
 app.add_typer(maintenance.app, name="maintenance", rich_help_panel=OPERATE)
+app.command("duties", rich_help_panel=OPERATE)(duties.duties)
 app.command("audit", rich_help_panel=OPERATE)(audit.audit)
 app.add_typer(whatif.app, name="whatif", rich_help_panel=OPERATE)
 

@@ -29,13 +29,20 @@ def worker(
     rules: Rules = None,
     name: Annotated[str, typer.Option(help="What the agent is called in decisions; unique, made up if left out.")] = "",
     seed: Annotated[int, typer.Option(help="For its random draws.", min=0)] = 0,
-    retries: Annotated[int, typer.Option(help="After a conflict, before a request is given up.", min=0)] = 20,
-    top: Annotated[int, typer.Option(help="Machines a conflict-avoiding draw is among; 1: off.", min=1)] = 100,
+    retries: Annotated[
+        int | None, typer.Option(help="After a conflict, before a request is given up; else agent.retries.", min=0)
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(help="Machines a conflict-avoiding draw is among; 1: off; else agent.top.", min=1)
+    ] = None,
 ) -> None:
     """Take operations as lines of JSON on the input, answer with lines of JSON on the output.
 
     Any number of workers may share a PostgreSQL store. An answer "done" is durable. After a crash, or no answer, ask
     again with the same key: nothing is done twice.
+
+    What it sees to beside that (healing, placing again what had to give way, foresight, trimming) goes by the same
+    settings as in the service: roost.toml, or the environment. See `roost config show`.
 
     \b
     What can be asked ("key" is yours, to be able to ask again):
@@ -59,13 +66,15 @@ def worker(
     """
     from roost.agent.settings import AgentSettings
     from roost.api.json_lines import serve
+    from roost.settings import load
     from roost.wiring import find_policy, open_agent, open_store, settle_memory
 
+    settings = load(None, os.environ, {"agent.retries": retries, "agent.top": top}).settings
     chosen = find_policy(policy, own_rules(rules))
     opened = open_store(store)
     try:
         with errors().status("loading the zone"):
-            agent = open_agent(opened, chosen, name, seed=seed, settings=AgentSettings(retries=retries, top=top))
+            agent = open_agent(opened, chosen, name, seed=seed, settings=AgentSettings.of(settings.agent))
         settle_memory()
         errors().print(f"{agent.name}: ready at revision {agent.replica.revision:,}", highlight=False)
         output = sys.stdout.buffer
@@ -75,7 +84,7 @@ def worker(
             output.flush()
 
         try:
-            serve(agent, lines_of(0), write)
+            serve(agent, lines_of(0), write, settings)
         finally:
             agent.close()
     finally:

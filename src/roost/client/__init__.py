@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from roost.client.async_client import AsyncClient
-    from roost.client.calls import Call
+    from roost.client.call import Call
     from roost.client.client import Client
     from roost.client.errors import ServiceProblem, ServiceUnreachable
     from roost.model.availability import AvailabilitySet
@@ -46,7 +46,7 @@ _HOMES = {
     "AsyncClient": "roost.client.async_client",
     "AvailabilitySet": "roost.model.availability",
     "BatchItem": "roost.wire.tenants",
-    "Call": "roost.client.calls",
+    "Call": "roost.client.call",
     "Client": "roost.client.client",
     "Constraints": "roost.model.request",
     "HealingWish": "roost.wire.healing",

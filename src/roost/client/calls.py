@@ -1,21 +1,21 @@
 """Every operation of the API as a value: nothing is sent here.
 
 A function for each operation says which request it is and what comes back; `Client` and `AsyncClient` are made of them.
+
+It is longer than other files as it is a flat list: nobody reads it from top to bottom, and callers look in one place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import NoneType
-from typing import Generic, Protocol, TypeVar
-from urllib.parse import quote
 
-from roost.model.errors import InvalidInput
+from roost.client.call import Call, ask, part, query_of, read, vm_path, write
 from roost.model.request import UNCONSTRAINED, Constraints
 from roost.model.stored import Scope
 from roost.model.tokens import check_name
-from roost.wire.basics import LONGEST_KEY, Asked, MachineState, MoveStep
+from roost.wire.basics import MachineState, MoveStep
 from roost.wire.changes import Changes
 from roost.wire.clusters import ClusterChange, Clusters, ClusterView
 from roost.wire.decisions import DecisionPage, DecisionView, ExplanationView, Question, WhyNotQuestion, WhyNotView
@@ -66,95 +66,9 @@ from roost.wire.thresholds import ThresholdList, ThresholdPlan, ThresholdTargets
 from roost.wire.tokens import NewToken, TokenMade, Tokens
 from roost.wire.zone import CapacityView, ZoneView
 
-T_co = TypeVar("T_co", covariant=True)
 PAGE = 100
 COMPILING = 300.0  # seconds: a policy that is new to a service is compiled first
 LOOKING_BACK = 120.0  # seconds: the zone is rebuilt as it was
-
-Value = str | int | float | bool | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Call(Generic[T_co]):
-    """One request, and what its answer is."""
-
-    method: str
-    path: str
-    answer: type[T_co]
-    query: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: Asked | None = None
-    key: str | None = None  # the Idempotency-Key; empty: to be made up; None: this operation has none
-    repeatable: bool = True  # asking twice does nothing twice
-    patience: float = 0.0  # seconds that the answer may take, if that is more than is usual
-
-
-class Page(Protocol[T_co]):
-    """Part of a list."""
-
-    @property
-    def items(self) -> Sequence[T_co]:
-        """What is on it."""
-
-    @property
-    def next(self) -> str | None:
-        """The cursor of the next one."""
-
-
-I_co = TypeVar("I_co", covariant=True)
-
-
-def next_page(call: Call[Page[I_co]], page: Page[I_co]) -> Call[Page[I_co]] | None:
-    """The call for the page after this one, if there is one."""
-    return replace(call, query={**call.query, "cursor": page.next}) if page.next else None
-
-
-def _read(path: str, answer: type[T_co], **query: Value) -> Call[T_co]:
-    return Call(method="GET", path=path, answer=answer, query=_query(query))
-
-
-def _ask(path: str, answer: type[T_co], body: Asked) -> Call[T_co]:
-    """A question that is too long for a URL; it changes nothing."""
-    return Call(method="POST", path=path, answer=answer, body=body)
-
-
-def _write(
-    method: str,
-    path: str,
-    answer: type[T_co],
-    body: Asked | None = None,
-    *,
-    key: str,
-    dry_run: bool = False,
-    if_match: int | None = None,
-) -> Call[T_co]:
-    if len(key) > LONGEST_KEY or not all("!" <= character <= "~" for character in key):
-        raise InvalidInput("key", f"is {key!r}", f"use up to {LONGEST_KEY} letters, digits and signs, without spaces")
-    headers = {} if if_match is None else {"if-match": f'"{if_match}"'}
-    query = _query({"dry_run": dry_run or None})
-    return Call(method=method, path=path, answer=answer, body=body, key=key, query=query, headers=headers)
-
-
-def _query(given: Mapping[str, Value]) -> dict[str, str]:
-    """What is said in the URL; what is None or empty is not said."""
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in given.items()
-        if value is not None and value != ""
-    }
-
-
-def _part(kind: str, name: str) -> str:
-    """A name as one part of a path."""
-    if not name:
-        raise InvalidInput(kind, "is empty", f"name a {kind}")
-    # Dots alone would climb out of the path, though quoted they are a name like any other.
-    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
-
-
-def _vm(name: str, folder: str = "vms") -> str:
-    """A VM in a path: its name has a slash, which stays."""
-    return f"/v1/{folder}/" + "/".join(_part("VM", part) for part in name.split("/"))
 
 
 # ------------------------------------------------------------------------------------------------ tenants and VMs
@@ -170,29 +84,29 @@ def create_tenant(
 ) -> Call[Placed]:
     """Create a tenant with its first VMs: all of them are placed, or none."""
     wish = TenantWish(tenant=tenant, vms=tuple(vms), constraints=constraints)
-    return _write("POST", "/v1/tenants", Placed, wish, key=key, dry_run=dry_run)
+    return write("POST", "/v1/tenants", Placed, wish, key=key, dry_run=dry_run)
 
 
 def scale_out(
     tenant: str, vms: Iterable[VMWish], *, key: str = "", if_match: int | None = None, dry_run: bool = False
 ) -> Call[Placed]:
     """Place more VMs of a tenant: all of them, or none."""
-    path = f"/v1/tenants/{_part('tenant', tenant)}/vms"
-    return _write("POST", path, Placed, ScaleOut(vms=tuple(vms)), key=key, if_match=if_match, dry_run=dry_run)
+    path = f"/v1/tenants/{part('tenant', tenant)}/vms"
+    return write("POST", path, Placed, ScaleOut(vms=tuple(vms)), key=key, if_match=if_match, dry_run=dry_run)
 
 
 def scale_in(
     tenant: str, vms: Iterable[str], *, key: str = "", if_match: int | None = None, dry_run: bool = False
 ) -> Call[Done]:
     """Release VMs of a tenant, by name: all of them, or none."""
-    path = f"/v1/tenants/{_part('tenant', tenant)}/release"
-    return _write("POST", path, Done, ScaleIn(vms=tuple(vms)), key=key, if_match=if_match, dry_run=dry_run)
+    path = f"/v1/tenants/{part('tenant', tenant)}/release"
+    return write("POST", path, Done, ScaleIn(vms=tuple(vms)), key=key, if_match=if_match, dry_run=dry_run)
 
 
 def delete_tenant(tenant: str, *, key: str = "", if_match: int | None = None, dry_run: bool = False) -> Call[Done]:
     """Release all VMs of a tenant."""
-    path = f"/v1/tenants/{_part('tenant', tenant)}"
-    return _write("DELETE", path, Done, key=key, if_match=if_match, dry_run=dry_run)
+    path = f"/v1/tenants/{part('tenant', tenant)}"
+    return write("DELETE", path, Done, key=key, if_match=if_match, dry_run=dry_run)
 
 
 def batch(requests: Iterable[BatchItem], *, dry_run: bool = False) -> Call[BatchResults]:
@@ -202,38 +116,38 @@ def batch(requests: Iterable[BatchItem], *, dry_run: bool = False) -> Call[Batch
         path="/v1/batch",
         answer=BatchResults,
         body=Batch(requests=tuple(requests)),
-        query=_query({"dry_run": dry_run or None}),
+        query=query_of({"dry_run": dry_run or None}),
     )
 
 
 def list_tenants(*, prefix: str = "", limit: int = PAGE, cursor: str = "") -> Call[TenantPage]:
     """Tenants by name."""
-    return _read("/v1/tenants", TenantPage, prefix=prefix, limit=limit, cursor=cursor)
+    return read("/v1/tenants", TenantPage, prefix=prefix, limit=limit, cursor=cursor)
 
 
 def get_tenant(tenant: str) -> Call[TenantView]:
     """A tenant with its VMs."""
-    return _read(f"/v1/tenants/{_part('tenant', tenant)}", TenantView)
+    return read(f"/v1/tenants/{part('tenant', tenant)}", TenantView)
 
 
 def list_vms(*, tenant: str = "", machine: str = "", limit: int = PAGE, cursor: str = "") -> Call[VMPage]:
     """VMs by name."""
-    return _read("/v1/vms", VMPage, tenant=tenant, machine=machine, limit=limit, cursor=cursor)
+    return read("/v1/vms", VMPage, tenant=tenant, machine=machine, limit=limit, cursor=cursor)
 
 
 def get_vm(vm: str) -> Call[VMDetail]:
     """A VM by its whole name, TENANT/NAME."""
-    return _read(_vm(vm), VMDetail)
+    return read(vm_path(vm), VMDetail)
 
 
 def delete_vm(vm: str, *, key: str = "", dry_run: bool = False) -> Call[Done]:
     """Release one VM."""
-    return _write("DELETE", _vm(vm), Done, key=key, dry_run=dry_run)
+    return write("DELETE", vm_path(vm), Done, key=key, dry_run=dry_run)
 
 
 def move_vm(vm: str, machine: str, step: MoveStep = "whole", *, key: str = "", dry_run: bool = False) -> Call[Done]:
     """Bring a VM to another machine at once, or in steps: hold room there, then finish the move or cancel it."""
-    return _write("POST", _vm(vm), Done, VMMove(machine=machine, step=step), key=key, dry_run=dry_run)
+    return write("POST", vm_path(vm), Done, VMMove(machine=machine, step=step), key=key, dry_run=dry_run)
 
 
 # ------------------------------------------------------------------------------------------- machines and clusters
@@ -241,7 +155,7 @@ def move_vm(vm: str, machine: str, step: MoveStep = "whole", *, key: str = "", d
 
 def get_zone() -> Call[ZoneView]:
     """The zone at a glance."""
-    return _read("/v1/zone", ZoneView)
+    return read("/v1/zone", ZoneView)
 
 
 def list_machines(
@@ -255,7 +169,7 @@ def list_machines(
     cursor: str = "",
 ) -> Call[MachinePage]:
     """Machines by name."""
-    return _read(
+    return read(
         "/v1/machines",
         MachinePage,
         cluster=cluster,
@@ -270,71 +184,71 @@ def list_machines(
 
 def get_machine(machine: str) -> Call[MachineView]:
     """A machine with its VMs."""
-    return _read(f"/v1/machines/{_part('machine', machine)}", MachineView)
+    return read(f"/v1/machines/{part('machine', machine)}", MachineView)
 
 
 def change_machine(
     machine: str, change: MachineChange, *, key: str = "", if_match: int | None = None, dry_run: bool = False
 ) -> Call[Done]:
     """Say how a machine is. What runs on it stays."""
-    path = f"/v1/machines/{_part('machine', machine)}"
-    return _write("PATCH", path, Done, change, key=key, if_match=if_match, dry_run=dry_run)
+    path = f"/v1/machines/{part('machine', machine)}"
+    return write("PATCH", path, Done, change, key=key, if_match=if_match, dry_run=dry_run)
 
 
 def change_rack(rack: str, state: MachineState, *, key: str = "") -> Call[RackDone]:
     """Say how all machines of a rack are, at once."""
-    return _write("PATCH", f"/v1/racks/{_part('rack', rack)}", RackDone, RackChange(state=state), key=key)
+    return write("PATCH", f"/v1/racks/{part('rack', rack)}", RackDone, RackChange(state=state), key=key)
 
 
 def add_machines(machines: Iterable[NewMachine], *, key: str = "", dry_run: bool = False) -> Call[Done]:
     """Add machines, and with them racks and clusters: all of them, or none."""
-    return _write("POST", "/v1/machines", Done, NewMachines(machines=tuple(machines)), key=key, dry_run=dry_run)
+    return write("POST", "/v1/machines", Done, NewMachines(machines=tuple(machines)), key=key, dry_run=dry_run)
 
 
 def remove_machine(machine: str, *, key: str = "", dry_run: bool = False) -> Call[Done]:
     """Remove a machine that runs nothing."""
-    return _write("DELETE", f"/v1/machines/{_part('machine', machine)}", Done, key=key, dry_run=dry_run)
+    return write("DELETE", f"/v1/machines/{part('machine', machine)}", Done, key=key, dry_run=dry_run)
 
 
 def list_clusters() -> Call[Clusters]:
     """All clusters and how full they are."""
-    return _read("/v1/clusters", Clusters)
+    return read("/v1/clusters", Clusters)
 
 
 def get_cluster(cluster: str) -> Call[ClusterView]:
     """A cluster and how full it is."""
-    return _read(f"/v1/clusters/{_part('cluster', cluster)}", ClusterView)
+    return read(f"/v1/clusters/{part('cluster', cluster)}", ClusterView)
 
 
 def change_cluster(cluster: str, *, quarantined: bool, key: str = "", dry_run: bool = False) -> Call[Done]:
     """Take a cluster out of use for new VMs, or back."""
-    path, change = f"/v1/clusters/{_part('cluster', cluster)}", ClusterChange(quarantined=quarantined)
-    return _write("PATCH", path, Done, change, key=key, dry_run=dry_run)
+    path, change = f"/v1/clusters/{part('cluster', cluster)}", ClusterChange(quarantined=quarantined)
+    return write("PATCH", path, Done, change, key=key, dry_run=dry_run)
 
 
 def remove_cluster(cluster: str, *, key: str = "", dry_run: bool = False) -> Call[Done]:
     """Remove all machines of a cluster, if they run nothing."""
-    return _write("DELETE", f"/v1/clusters/{_part('cluster', cluster)}", Done, key=key, dry_run=dry_run)
+    return write("DELETE", f"/v1/clusters/{part('cluster', cluster)}", Done, key=key, dry_run=dry_run)
 
 
 def list_thresholds() -> Call[ThresholdList]:
     """How many empty machines each cluster keeps and has, and which kinds of requests it takes no more."""
-    return _read("/v1/thresholds", ThresholdList)
+    return read("/v1/thresholds", ThresholdList)
 
 
 def set_thresholds(cluster: str, wish: ThresholdWish, *, key: str = "", dry_run: bool = False) -> Call[Done]:
     """Keep other numbers of empty machines in a cluster than the zone file says."""
-    return _write("PUT", f"/v1/thresholds/{_part('cluster', cluster)}", Done, wish, key=key, dry_run=dry_run)
+    return write("PUT", f"/v1/thresholds/{part('cluster', cluster)}", Done, wish, key=key, dry_run=dry_run)
 
 
 def clear_thresholds(cluster: str, *, key: str = "", dry_run: bool = False) -> Call[Done]:
     """Keep as many as the zone file says again."""
-    return _write("DELETE", f"/v1/thresholds/{_part('cluster', cluster)}", Done, key=key, dry_run=dry_run)
+    return write("DELETE", f"/v1/thresholds/{part('cluster', cluster)}", Done, key=key, dry_run=dry_run)
 
 
 def compute_thresholds(targets: ThresholdTargets) -> Call[ThresholdPlan]:
     """Thresholds that the zone's history asks for, for target failure rates. Nothing is changed."""
-    return replace(_ask("/v1/thresholds/compute", ThresholdPlan, targets), patience=LOOKING_BACK)
+    return replace(ask("/v1/thresholds/compute", ThresholdPlan, targets), patience=LOOKING_BACK)
 
 
 # ----------------------------------------------------------------------------------------- capacity, explanations
@@ -342,7 +256,7 @@ def compute_thresholds(targets: ThresholdTargets) -> Call[ThresholdPlan]:
 
 def capacity(vm_type: str = "", *, priority: str = "") -> Call[CapacityView]:
     """How many more VMs of each type, or of one, fit now."""
-    return _read("/v1/capacity", CapacityView, type=vm_type, priority=priority)
+    return read("/v1/capacity", CapacityView, type=vm_type, priority=priority)
 
 
 def explain(
@@ -350,7 +264,7 @@ def explain(
 ) -> Call[ExplanationView]:
     """Why a request would be placed as it would be now, or not at all. `vm`: which one of it, from 0."""
     question = Question(tenant=tenant, vms=tuple(vms), constraints=constraints, vm=vm)
-    return _ask("/v1/explain", ExplanationView, question)
+    return ask("/v1/explain", ExplanationView, question)
 
 
 def why_not(
@@ -363,28 +277,28 @@ def why_not(
 ) -> Call[WhyNotView]:
     """Why one machine would not get a VM now."""
     question = WhyNotQuestion(machine=machine, tenant=tenant, vms=tuple(vms), constraints=constraints, vm=vm)
-    return _ask("/v1/why-not", WhyNotView, question)
+    return ask("/v1/why-not", WhyNotView, question)
 
 
 def list_decisions(*, limit: int = PAGE, cursor: str = "") -> Call[DecisionPage]:
     """What was decided, latest first."""
-    return _read("/v1/decisions", DecisionPage, limit=limit, cursor=cursor)
+    return read("/v1/decisions", DecisionPage, limit=limit, cursor=cursor)
 
 
 def get_decision(key: str) -> Call[DecisionView]:
     """What came of a key, and how."""
-    return _read(f"/v1/decisions/{_part('key', key)}", DecisionView)
+    return read(f"/v1/decisions/{part('key', key)}", DecisionView)
 
 
 def explain_decision(key: str, *, vm: int | None = None) -> Call[ExplanationView]:
     """Why it was decided so, for one of the VMs of the request."""
-    call = _read(f"/v1/decisions/{_part('key', key)}/explanation", ExplanationView, vm=vm)
+    call = read(f"/v1/decisions/{part('key', key)}/explanation", ExplanationView, vm=vm)
     return replace(call, patience=LOOKING_BACK)
 
 
 def why_not_decision(key: str, machine: str, *, vm: int | None = None) -> Call[WhyNotView]:
     """Why one machine did not get a VM of a past request."""
-    call = _read(f"/v1/decisions/{_part('key', key)}/why-not", WhyNotView, machine=machine, vm=vm)
+    call = read(f"/v1/decisions/{part('key', key)}/why-not", WhyNotView, machine=machine, vm=vm)
     return replace(call, patience=LOOKING_BACK)
 
 
@@ -393,45 +307,45 @@ def why_not_decision(key: str, machine: str, *, vm: int | None = None) -> Call[W
 
 def show_foresight() -> Call[ForesightView]:
     """How many VMs of each type are expected in an hour, and who says so."""
-    return _read("/v1/foresight", ForesightView)
+    return read("/v1/foresight", ForesightView)
 
 
 def set_foresight(arrivals: Mapping[str, Mapping[str, float]], *, key: str = "", dry_run: bool = False) -> Call[Done]:
     """Say how many VMs come in an hour, by type and priority, instead of what history tells."""
-    return _write("PUT", "/v1/foresight", Done, ForesightWish(arrivals=arrivals), key=key, dry_run=dry_run)
+    return write("PUT", "/v1/foresight", Done, ForesightWish(arrivals=arrivals), key=key, dry_run=dry_run)
 
 
 def clear_foresight(*, key: str = "", dry_run: bool = False) -> Call[Done]:
     """Go by history again."""
-    return _write("DELETE", "/v1/foresight", Done, key=key, dry_run=dry_run)
+    return write("DELETE", "/v1/foresight", Done, key=key, dry_run=dry_run)
 
 
 def list_evictions(
     *, tenant: str = "", since: float | None = None, limit: int = PAGE, cursor: str = ""
 ) -> Call[EvictionPage]:
     """VMs that had to give way, latest first: of one tenant, since a time (seconds since 1970)."""
-    return _read("/v1/evictions", EvictionPage, tenant=tenant, since=since, limit=limit, cursor=cursor)
+    return read("/v1/evictions", EvictionPage, tenant=tenant, since=since, limit=limit, cursor=cursor)
 
 
 def summarise_evictions(*, tenant: str = "", since: float | None = None) -> Call[EvictionSummary]:
     """Evictions in numbers: by priority, by what caused them, and how long the VMs had run."""
-    call = _read("/v1/evictions/summary", EvictionSummary, tenant=tenant, since=since)
+    call = read("/v1/evictions/summary", EvictionSummary, tenant=tenant, since=since)
     return replace(call, patience=LOOKING_BACK)
 
 
 def list_waiting(*, tenant: str = "", limit: int = PAGE, cursor: str = "") -> Call[WaitingPage]:
     """VMs that had to give way and wait to be placed again, by name."""
-    return _read("/v1/waiting", WaitingPage, tenant=tenant, limit=limit, cursor=cursor)
+    return read("/v1/waiting", WaitingPage, tenant=tenant, limit=limit, cursor=cursor)
 
 
 def evict(vms: Sequence[str]) -> Call[EvictionDone]:
     """Take VMs of lower priorities off their machines; those that want to be placed again wait for that."""
-    return _ask("/v1/evictions", EvictionDone, EvictionWish(vms=tuple(vms)))
+    return ask("/v1/evictions", EvictionDone, EvictionWish(vms=tuple(vms)))
 
 
 def cancel_waiting(vm: str, *, key: str = "") -> Call[None]:
     """Let a VM wait no longer: it is not placed again."""
-    return _write("DELETE", _vm(vm, "waiting"), NoneType, key=key)
+    return write("DELETE", vm_path(vm, "waiting"), NoneType, key=key)
 
 
 # -------------------------------------------------------------------------------------------------------- healing
@@ -439,34 +353,34 @@ def cancel_waiting(vm: str, *, key: str = "") -> Call[None]:
 
 def list_unhealed(*, tenant: str = "", limit: int = PAGE, cursor: str = "") -> Call[HealingPage]:
     """VMs on machines that are down, by name, and why they are not elsewhere yet."""
-    return _read("/v1/healing", HealingPage, tenant=tenant, limit=limit, cursor=cursor)
+    return read("/v1/healing", HealingPage, tenant=tenant, limit=limit, cursor=cursor)
 
 
 def list_healed(
     *, tenant: str = "", since: float | None = None, limit: int = PAGE, cursor: str = ""
 ) -> Call[HealedPage]:
     """VMs that were placed again, latest first: of one tenant, since a time (seconds since 1970)."""
-    return _read("/v1/healing/history", HealedPage, tenant=tenant, since=since, limit=limit, cursor=cursor)
+    return read("/v1/healing/history", HealedPage, tenant=tenant, since=since, limit=limit, cursor=cursor)
 
 
 def summarise_healing(*, since: float | None = None) -> Call[HealingSummary]:
     """Healing in numbers: what waits, what was healed, and how long that took."""
-    return replace(_read("/v1/healing/summary", HealingSummary, since=since), patience=LOOKING_BACK)
+    return replace(read("/v1/healing/summary", HealingSummary, since=since), patience=LOOKING_BACK)
 
 
 def heal(wish: HealingWish) -> Call[HealingResult]:
     """Place the VMs of machines that are not ready again, now: of those named, or of all that are down."""
-    return replace(_ask("/v1/healing", HealingResult, wish), patience=LOOKING_BACK)
+    return replace(ask("/v1/healing", HealingResult, wish), patience=LOOKING_BACK)
 
 
 def hear(machines: Sequence[str]) -> Call[Heard]:
     """These machines are alive."""
-    return _ask("/v1/heartbeats", Heard, Heartbeat(machines=tuple(machines)))
+    return ask("/v1/heartbeats", Heard, Heartbeat(machines=tuple(machines)))
 
 
 def get_walk() -> Call[WalkView]:
     """Who walks through the update domains of the zone."""
-    return _read("/v1/maintenance", WalkView)
+    return read("/v1/maintenance", WalkView)
 
 
 def hold_walk(hold: WalkHold) -> Call[WalkView]:
@@ -484,34 +398,34 @@ def end_walk(walk: str) -> Call[None]:
 
 def list_policies() -> Call[Policies]:
     """Every policy, and for which share of the tenants it decides."""
-    return _read("/v1/policies", Policies)
+    return read("/v1/policies", Policies)
 
 
 def get_policy(name: str) -> Call[PolicyView]:
     """A policy with its text."""
-    return _read(f"/v1/policies/{_part('policy', name)}", PolicyView)
+    return read(f"/v1/policies/{part('policy', name)}", PolicyView)
 
 
 def validate_policy(text: str) -> Call[PolicyView]:
     """Read a policy, compile it and try it out on this zone. Nothing is kept."""
-    return replace(_ask("/v1/policies/validate", PolicyView, PolicyText(text=text)), patience=COMPILING)
+    return replace(ask("/v1/policies/validate", PolicyView, PolicyText(text=text)), patience=COMPILING)
 
 
 def put_policy(name: str, text: str, *, key: str = "", dry_run: bool = False) -> Call[PolicyView]:
     """Keep a policy under its name. It decides nothing until it is activated."""
-    path = f"/v1/policies/{_part('policy', name)}"
-    call = _write("PUT", path, PolicyView, PolicyText(text=text), key=key, dry_run=dry_run)
+    path = f"/v1/policies/{part('policy', name)}"
+    call = write("PUT", path, PolicyView, PolicyText(text=text), key=key, dry_run=dry_run)
     return replace(call, patience=COMPILING)
 
 
 def delete_policy(name: str, *, key: str = "", dry_run: bool = False) -> Call[None]:
     """Forget a policy."""
-    return _write("DELETE", f"/v1/policies/{_part('policy', name)}", NoneType, key=key, dry_run=dry_run)
+    return write("DELETE", f"/v1/policies/{part('policy', name)}", NoneType, key=key, dry_run=dry_run)
 
 
 def active_policy() -> Call[Active]:
     """Which policy decides, and which one it is compared with."""
-    return _read("/v1/policies/active", Active)
+    return read("/v1/policies/active", Active)
 
 
 def activate_policy(
@@ -519,30 +433,30 @@ def activate_policy(
 ) -> Call[Active]:
     """Let a policy decide from now on; with `against`, another one for a share of the tenants."""
     wish = Activation(policy=policy, against=against, share=share)
-    call = _write("POST", "/v1/policies/activate", Active, wish, key=key, dry_run=dry_run)
+    call = write("POST", "/v1/policies/activate", Active, wish, key=key, dry_run=dry_run)
     return replace(call, patience=COMPILING)
 
 
 def shadow_policy(policy: str, *, share: float = 1.0, key: str = "", dry_run: bool = False) -> Call[ShadowPolicy]:
     """Let a policy decide beside the one in force, for a share of the tenants; nothing is placed by it."""
     wish = ShadowWish(policy=policy, share=share)
-    call = _write("POST", "/v1/shadow", ShadowPolicy, wish, key=key, dry_run=dry_run)
+    call = write("POST", "/v1/shadow", ShadowPolicy, wish, key=key, dry_run=dry_run)
     return replace(call, patience=COMPILING)
 
 
 def end_shadow(*, key: str = "", dry_run: bool = False) -> Call[None]:
     """Let no policy decide beside the one in force."""
-    return _write("DELETE", "/v1/shadow", NoneType, key=key, dry_run=dry_run)
+    return write("DELETE", "/v1/shadow", NoneType, key=key, dry_run=dry_run)
 
 
 def policy_differences() -> Call[Differences]:
     """What the policy in the shadow would have decided otherwise."""
-    return _read("/v1/shadow/differences", Differences)
+    return read("/v1/shadow/differences", Differences)
 
 
 def policy_results(*, since: float | None = None) -> Call[PolicyResults]:
     """What each policy did since a time (seconds since 1970), or since the last activation."""
-    return _read("/v1/policies/results", PolicyResults, since=since)
+    return read("/v1/policies/results", PolicyResults, since=since)
 
 
 # -------------------------------------------------------------------------------------------- changes, tokens, ops
@@ -550,22 +464,22 @@ def policy_results(*, since: float | None = None) -> Call[PolicyResults]:
 
 def list_changes(*, since: int = 0, limit: int = PAGE) -> Call[Changes]:
     """What changed after a revision, oldest first: who, when, what."""
-    return _read("/v1/changes", Changes, since=since, limit=limit)
+    return read("/v1/changes", Changes, since=since, limit=limit)
 
 
 def stream_changes(since: int | None = None) -> Call[bytes]:
     """Changes after a revision (else from now on) as they happen: server-sent events. `Client.changes` reads them."""
-    return replace(_read("/v1/changes/stream", bytes, since=since), headers={"accept": "text/event-stream"})
+    return replace(read("/v1/changes/stream", bytes, since=since), headers={"accept": "text/event-stream"})
 
 
 def snapshot() -> Call[bytes]:
     """The zone as it is now, as JSON: what `roost whatif` asks questions about."""
-    return replace(_read("/v1/snapshot", bytes), patience=LOOKING_BACK)
+    return replace(read("/v1/snapshot", bytes), patience=LOOKING_BACK)
 
 
 def list_tokens() -> Call[Tokens]:
     """All tokens, without their secrets."""
-    return _read("/v1/tokens", Tokens)
+    return read("/v1/tokens", Tokens)
 
 
 def create_token(name: str, scopes: Iterable[Scope], *, namespace: str = "", days: float = 0.0) -> Call[TokenMade]:
@@ -577,20 +491,20 @@ def create_token(name: str, scopes: Iterable[Scope], *, namespace: str = "", day
 def revoke_token(name: str, *, force: bool = False, key: str = "") -> Call[None]:
     """Revoke a token; with `force`, also the last one with scope admin."""
     check_name("token", name)
-    call = _write("DELETE", f"/v1/tokens/{_part('token', name)}", NoneType, key=key)
-    return replace(call, query=_query({"force": force or None}))
+    call = write("DELETE", f"/v1/tokens/{part('token', name)}", NoneType, key=key)
+    return replace(call, query=query_of({"force": force or None}))
 
 
 def health() -> Call[Health]:
     """Whether the process lives."""
-    return _read("/healthz", Health)
+    return read("/healthz", Health)
 
 
 def ready() -> Call[Health]:
     """Whether it may be given work. Asked once: that it is not ready is an answer, too."""
-    return replace(_read("/readyz", Health), repeatable=False)
+    return replace(read("/readyz", Health), repeatable=False)
 
 
 def metrics() -> Call[bytes]:
     """Numbers for Prometheus."""
-    return _read("/metrics", bytes)
+    return read("/metrics", bytes)

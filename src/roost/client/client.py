@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import httpx
 
 from roost.client import calls
-from roost.client.calls import Call, Page, next_page
+from roost.client.call import Call, Page, next_page
 from roost.client.connection import Attempts, Connection, described, failure, prepared, spelled, understood
 from roost.client.errors import ServiceProblem
 from roost.client.events import SILENCE, Following

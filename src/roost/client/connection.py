@@ -17,7 +17,7 @@ import httpx
 import msgspec
 
 from roost import settings
-from roost.client.calls import Call
+from roost.client.call import Call
 from roost.client.errors import MORE_PATIENCE, NOBODY_THERE, ServiceProblem, ServiceUnreachable
 from roost.model.errors import InvalidInput
 from roost.wire.problems import Problem

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import httpx
 import msgspec
 
-from roost.client.calls import Call, stream_changes
+from roost.client.call import Call
+from roost.client.calls import stream_changes
 from roost.client.connection import FIRST_PAUSE, LONGEST_PAUSE, Attempts, unreachable
 from roost.client.errors import ServiceProblem
 from roost.wire.changes import ChangeView

@@ -10,7 +10,7 @@ from roost.model.foresight import HOUR
 from roost.model.registry import WAITING
 from roost.model.request import HOLD
 
-HALF_LIFE = 6 * 3_600.0  # seconds after which an arrival counts half  # seconds after which an arrival counts half
+HALF_LIFE = 6 * 3_600.0  # seconds after which an arrival counts half
 
 
 class ArrivalRates:
@@ -22,6 +22,7 @@ class ArrivalRates:
         self._half_life = half_life
         self._counts: dict[tuple[str, str], float] = {}  # by type and priority: as of `_at`
         self._at = self._since = -math.inf
+        self.noted = 0  # arrivals, so far
 
     def note(self, entry: Entry) -> None:
         """An entry of the feed: what it places for the first time has arrived."""
@@ -34,6 +35,7 @@ class ArrivalRates:
     def add(self, vm_type: str, priority: str, at: float) -> None:
         """A VM has arrived."""
         self._pass(at)
+        self.noted += 1
         self._counts[vm_type, priority] = self._counts.get((vm_type, priority), 0.0) + 1.0
 
     def _pass(self, at: float) -> None:

@@ -1,25 +1,37 @@
 """What a duty is, and who sees to it that each has its turn.
 
     roster.step(now) ──▶ every duty that is due ──▶ its step: looks, and asks the agent for what it finds to do
-                              │
-                              └── what it took, what went wrong: `Health`, for metrics, /readyz and people
+                              │                          │   ▲
+                              │                  yields ─┘   └─ result: what takes long is done by an executor,
+                              │                                 in other threads; in the simulator at once
+                              └── what it took, what went wrong: `Health`, for metrics, /readyz and `roost duties`
 
 A duty is a name, a period and a step. It keeps no thread and no clock of its own: whoever runs it (the service, a
 worker, the simulator) tells it the time. A step that fails is logged and counted; neither the others nor the next step
 of the same duty suffer.
+
+A step must not wait, as requests would wait with it. One that reads the store, or computes for long, is a generator: it
+yields a function, its runner has that called elsewhere, and the step goes on with the result (or with the exception
+that came of it) when the runner comes round again. What is written between two yields runs in the runner's own
+thread, where the agent may be asked for something. A duty has one step under way at a time.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import structlog
 
+from roost.model.errors import RoostError
+
 log = structlog.get_logger()
 D = TypeVar("D")
+
+Pausing = Generator[Callable[[], Any], Any, None]  # a step that has something done elsewhere, and goes on with it
 
 
 class Duty(Protocol):
@@ -31,10 +43,10 @@ class Duty(Protocol):
 
     @property
     def period(self) -> float:
-        """Seconds between two steps at the least; 0: as often as its runner comes round."""
+        """Seconds between two steps at the least, and before the first; 0: as often as its runner comes round."""
 
-    def step(self, now: float) -> None:
-        """Look, and ask for what is to be done. `now`: seconds that only go on. Must not wait for anything."""
+    def step(self, now: float) -> Pausing | None:
+        """Look, and ask for what is to be done. `now`: seconds that only go on. Must not wait: it yields instead."""
 
 
 class Health(msgspec.Struct):
@@ -42,22 +54,52 @@ class Health(msgspec.Struct):
 
     runs: int = 0
     failures: int = 0
-    last_run: float | None = None  # by the runner's clock
-    last_seconds: float = 0.0  # that its last step took
+    last_run: float | None = None  # by the runner's clock: when its last step began
+    last_seconds: float = 0.0  # that its last step took, what was done elsewhere included
     last_error: str = ""  # of its last step; empty: it went well
+
+
+class AtOnce(Executor):
+    """Does everything at once, in the thread that asks: nothing happens at another time than it is asked for."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """What comes of a call, which is over when this returns."""
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
+NOTHING = AtOnce().submit(lambda: None)  # what a step begins with
+
+
+class Turn(msgspec.Struct):
+    """A step that is under way."""
+
+    step: Pausing
+    began: float  # by the timer
+    awaited: Future[Any]  # what it goes on with
 
 
 class Roster:
     """Duties that one runner sees to, in the order of the list."""
 
-    def __init__(self, duties: Sequence[Duty], timer: Callable[[], float] = time.perf_counter) -> None:
-        """`timer`: measures how long steps take."""
+    def __init__(
+        self,
+        duties: Sequence[Duty],
+        executor: Executor | None = None,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`executor`: does what steps yield, else that is done at once. `timer`: measures how long steps take."""
         self.duties = tuple(duties)
         self.health = {duty.name: Health() for duty in self.duties}
         if len(self.health) < len(self.duties):
             raise ValueError("two duties have the same name")
-        self._timer = timer
-        self._next = dict.fromkeys(self.health, float("-inf"))
+        self._executor, self._timer = executor or AtOnce(), timer
+        self._next: dict[str, float] = {}  # by name: when it is due
+        self._under_way: dict[str, Turn] = {}  # by name
 
     def find(self, kind: type[D]) -> D | None:
         """The duty of a kind, if this runner has it."""
@@ -69,20 +111,47 @@ class Roster:
         return {name: health.last_error for name, health in self.health.items() if health.last_error}
 
     def step(self, now: float) -> None:
-        """Let every duty that is due have its turn."""
+        """Let every duty that is due have its turn, and go on with what waited for something that is done by now."""
         for duty in self.duties:
-            if now >= self._next[duty.name]:
+            turn = self._under_way.pop(duty.name, None)
+            if turn is None and now >= self._next.setdefault(duty.name, now + duty.period):
                 self._next[duty.name] = now + duty.period
-                self._run(duty, now)
+                self.health[duty.name].last_run = now
+                turn = Turn(_begun(duty, now), self._timer(), NOTHING)
+            if turn is not None:
+                self._go_on(duty.name, turn)
 
-    def _run(self, duty: Duty, now: float) -> None:
-        health, began = self.health[duty.name], self._timer()
+    def _go_on(self, name: str, turn: Turn) -> None:
+        error = ""
         try:
-            duty.step(now)
-            health.last_error = ""
-        except Exception as error:  # a bug: the next turn may do better, and nobody else must suffer
-            log.exception("a duty failed", duty=duty.name)
-            health.failures += 1
-            health.last_error = f"{type(error).__name__}: {error}"
+            while turn.awaited.done():
+                turn.awaited = self._executor.submit(_next_of(turn))
+            self._under_way[name] = turn
+            return
+        except StopIteration:  # it is over
+            pass
+        except RoostError as problem:  # the store is away, or the like: the next turn may do better
+            log.warning("a duty could not be done", duty=name, detail=str(problem))
+            error = f"{type(problem).__name__}: {problem}"
+        except Exception as problem:  # a bug: nobody else must suffer
+            log.exception("a duty failed", duty=name)
+            error = f"{type(problem).__name__}: {problem}"
+        self._note(self.health[name], turn, error)
+
+    def _note(self, health: Health, turn: Turn, error: str) -> None:
         health.runs += 1
-        health.last_run, health.last_seconds = now, self._timer() - began
+        health.failures += bool(error)
+        health.last_error, health.last_seconds = error, self._timer() - turn.began
+
+
+def _begun(duty: Duty, now: float) -> Pausing:
+    """A step of a duty, whether it pauses or not."""
+    pausing = duty.step(now)
+    if pausing is not None:
+        yield from pausing
+
+
+def _next_of(turn: Turn) -> Callable[[], Any]:
+    """What a step wants to have done next, now that it has what it waited for."""
+    error = turn.awaited.exception()
+    return turn.step.throw(error) if error else turn.step.send(turn.awaited.result())

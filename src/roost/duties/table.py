@@ -1,21 +1,28 @@
 """Every duty, once: what it is for, and how one is made for whoever runs it.
 
-The service and the JSON-lines worker make their rosters from this list; a new duty is its own file and one line here.
+The service, the JSON-lines worker and the simulator make their rosters from this list; a new duty is its own file and
+one line here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from roost.agent.agent import Agent
 from roost.agent.ticket import Ticket
+from roost.duties.arrivals import ArrivalRates
 from roost.duties.duty import Duty, Roster
 from roost.duties.fading import Fading
+from roost.duties.foresight import Forecaster
 from roost.duties.healing import Healer
 from roost.duties.heartbeats import Exchange, Heartbeats
 from roost.duties.requeue import Requeue
+from roost.duties.trimming import Trimming
 from roost.settings import Settings
+
+HEALER_SECONDS = 2.0  # that each further runner of a host leaves to those before it, when machines go down
 
 
 @dataclass(frozen=True)
@@ -27,9 +34,11 @@ class Runner:
     clock: Callable[[], float]  # seconds that only go on
     time_of_day: Callable[[], float]  # seconds since 1970
     noted: Callable[[Ticket], None] = lambda _: None  # hears of what duties asked for, once it is answered
-    healing_delay: float = 0.0  # seconds that it leaves to other workers' healers before it begins
+    place: int = 0  # among the runners of a host: the first does what one is enough for
     listens: bool = False  # machines send their heartbeats here
     exchange: Exchange | None = None  # tells other listeners what was heard here, if there may be any
+    executor: Executor | None = None  # does what takes long, in other threads; None: it is done at once
+    counted: ArrivalRates | None = None  # how often VMs come, if the runner counts them; None: the feed is read
 
 
 def _requeue(runner: Runner) -> Duty | None:
@@ -49,7 +58,8 @@ def _heartbeats(runner: Runner) -> Duty | None:
 def _healing(runner: Runner) -> Duty:
     """Places again what is on machines that are down."""
     healing = runner.settings.healing
-    return Healer(runner.agent, runner.clock, healing.retry_seconds, healing.flaps, runner.healing_delay, runner.noted)
+    delay = HEALER_SECONDS * runner.place
+    return Healer(runner.agent, runner.clock, healing.retry_seconds, healing.flaps, delay, runner.noted)
 
 
 def _fading(runner: Runner) -> Duty:
@@ -57,10 +67,23 @@ def _fading(runner: Runner) -> Duty:
     return Fading(runner.agent, runner.time_of_day)
 
 
+def _foresight(runner: Runner) -> Duty | None:
+    """Tells what is to be expected; turned off by a period of 0."""
+    period = runner.settings.agent.foresight_seconds
+    if runner.place or not period:
+        return None
+    return Forecaster(runner.agent, period, runner.time_of_day, runner.counted)
+
+
+def _trimming(runner: Runner) -> Duty:
+    """Lets the store forget what is old."""
+    return Trimming(runner.agent.store, runner.settings.retention)
+
+
 # In the order in which they have their turns: what falls silent is healed in the same round.
-DUTIES: list[Callable[[Runner], Duty | None]] = [_requeue, _heartbeats, _healing, _fading]
+DUTIES: list[Callable[[Runner], Duty | None]] = [_requeue, _heartbeats, _healing, _fading, _foresight, _trimming]
 
 
 def make_roster(runner: Runner) -> Roster:
     """The duties of a runner, those that it has."""
-    return Roster([duty for make in DUTIES if (duty := make(runner)) is not None])
+    return Roster([duty for make in DUTIES if (duty := make(runner)) is not None], runner.executor)

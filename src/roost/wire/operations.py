@@ -11,8 +11,9 @@ class DutyHealth(Wire, frozen=True):
     name: str
     runs: int
     failures: int
-    seconds_ago: float  # its last step
+    seconds_ago: float  # that its last step began; 0 if it had none yet
     took_seconds: float  # that step
+    period_seconds: float = 0.0  # between two steps at the least; 0: it has its turn all the time
     last_error: str = ""  # what its last step failed with, if it did; the log says more
 
 

@@ -209,7 +209,7 @@ async def placed(asking: Asking, tenant: str, ticket: Ticket, *, dry_run: bool =
     """What a request to place got; raises if it got nothing, and tells why."""
     explained = None
     if ticket.answer and ticket.answer.status == "declined":
-        explained = await asking.service.explain_refusal(ticket)
+        explained = await asking.service.explainer.explain_refusal(ticket)
     answer = concluded(asking, ticket, explained)
     return Placed(
         tenant=tenant,

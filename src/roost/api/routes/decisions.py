@@ -58,7 +58,7 @@ async def capacity(
         raise Refused("roost.invalid_request", f"use one of {', '.join(zone.bands)}", field="priority")
     revision, found = 0, []
     for name in [vm_type] if vm_type else [t.name for t in zone.vm_types]:
-        revision, room = service.room(name, priority)
+        revision, room = service.explainer.room(name, priority)
         await asyncio.sleep(0)  # each type is a scan of the zone: let others have their turn between
         found.append(
             TypeCapacity(
@@ -85,7 +85,7 @@ async def explain(data: JSONBody[Question], scope: Scope) -> ExplanationView:
     """Why a request would be placed as it would be now, or not at all, and what would make it fit."""
     asking = asking_of(scope)
     request = _request(asking, data)
-    return explanation_view(await asking.service.explain(request, data.vm), asking)
+    return explanation_view(await asking.service.explainer.explain(request, data.vm), asking)
 
 
 @post(
@@ -97,7 +97,7 @@ async def why_not(data: JSONBody[WhyNotQuestion], scope: Scope) -> WhyNotView:
     """Why one machine would not get a VM: the rule that refuses it, or the preference by which it loses."""
     asking = asking_of(scope)
     request = _request(asking, data)
-    return _why_not_view(await asking.service.why_not(request, data.machine, data.vm))
+    return _why_not_view(await asking.service.explainer.why_not(request, data.machine, data.vm))
 
 
 def _why_not_view(found: WhyNot) -> WhyNotView:

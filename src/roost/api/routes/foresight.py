@@ -10,9 +10,9 @@ from litestar.params import JSONBody
 from litestar.response import Response
 from litestar.types import Scope
 
-from roost.api.outlook import known_to
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, DryRun, Key, asking_of, enter, may, was_decided
+from roost.duties.foresight import foreseen
 from roost.model.foresight import NAME, encode, foresee_given
 from roost.model.registry import FORESIGHT
 from roost.wire.foresight import ExpectedType, ForesightView, ForesightWish
@@ -24,7 +24,7 @@ async def show_foresight(scope: Scope) -> ForesightView:
     """What is foreseen, who says so, and since when. Types that come seldom count as the one that is most like them."""
     service = asking_of(scope).service
     service.check_open()
-    known = known_to(service)
+    known = foreseen(service.agent.replica.registry)
     if known is None:
         return ForesightView(source="none", at=None, items=[])
     bands = service.agent.allocator.zone.bands
@@ -54,7 +54,7 @@ async def clear_foresight(scope: Scope, key: Key = None, dry_run: DryRun = False
     """Go by history again, as soon as it is looked at the next time; until then nothing is foreseen."""
     asking = asking_of(scope)
     asking.service.check_open()
-    known = known_to(asking.service)
+    known = foreseen(asking.service.agent.replica.registry)
     again = key and not dry_run and await was_decided(asking, key)
     if (known is None or not known.given) and not again:
         raise Refused("roost.not_found", "nobody has said what comes: it goes by history")

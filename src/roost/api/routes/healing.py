@@ -119,7 +119,7 @@ async def heal(data: JSONBody[HealingWish], scope: Scope) -> HealingResult:
         gave_way += len(answer.evicted)
         there = {each.vm: each.machine for each in answer.placements}
         declined = answer.status == "declined"
-        found = await service.explain_refusal(ticket, remedied=False) if declined else None
+        found = await service.explainer.explain_refusal(ticket, remedied=False) if declined else None
         for vm in group:
             said: dict[str, Any] = {"vm": vm.name, "tenant": vm.tenant, "type": vm.vm.type, "priority": vm.vm.priority}
             if vm.name in there:

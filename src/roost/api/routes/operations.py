@@ -22,8 +22,9 @@ from roost.api.routes.common import (
     page_size,
     was_decided,
 )
-from roost.api.service import new_key
+from roost.api.service import Service, new_key
 from roost.api.tokens import CLOSED, LAST_ADMIN
+from roost.duties.duty import Duty
 from roost.model.registry import TOKEN
 from roost.model.tokens import check_name
 from roost.store.snapshot import encode_snapshot
@@ -138,18 +139,21 @@ async def readyz(scope: Scope) -> Health:
     service.check_open(writing=True)
     if service.closing.is_set():
         raise Refused("roost.starting", "the service is stopping")
-    duties = tuple(
-        DutyHealth(
-            name=name,
-            runs=health.runs,
-            failures=health.failures,
-            seconds_ago=round(service.since(health.last_run), 3),
-            took_seconds=round(health.last_seconds, 6),
-            last_error=health.last_error.partition(":")[0],  # anybody may ask: the log has the rest
-        )
-        for name, health in service.roster.health.items()
+    duties = tuple(_fares(duty, service) for duty in service.roster.duties)
+    return Health(status="ok", detail=service.agent.name, problem=service.switch.unusable, duties=duties)
+
+
+def _fares(duty: Duty, service: Service) -> DutyHealth:
+    health = service.roster.health[duty.name]
+    return DutyHealth(
+        name=duty.name,
+        runs=health.runs,
+        failures=health.failures,
+        seconds_ago=round(service.since(health.last_run), 3),
+        took_seconds=round(health.last_seconds, 6),
+        period_seconds=duty.period,
+        last_error=health.last_error.partition(":")[0],  # anybody may ask: the log has the rest
     )
-    return Health(status="ok", detail=service.agent.name, problem=service.unusable, duties=duties)
 
 
 @get("/metrics", media_type="text/plain; version=0.0.4; charset=utf-8", **may("read"))

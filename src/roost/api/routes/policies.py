@@ -52,7 +52,7 @@ def _view(asking: Asking, policy: Policy, text: str = "") -> PolicyView:
         digest=policy.digest,
         description=policy.description,
         rules=len(policy.rules),
-        shipped=policy.name in shipped_policies() and policy.name not in service.policies.texts,
+        shipped=policy.name in shipped_policies() and policy.name not in service.switch.book.texts,
         share=shares.get(policy.digest, 0.0),
         text=text,
     )
@@ -63,13 +63,13 @@ async def list_policies(scope: Scope) -> Policies:
     """Every policy, and for which share of the tenants it decides."""
     asking = asking_of(scope)
     asking.service.check_open()
-    book = asking.service.policies
+    book = asking.service.switch.book
     return Policies(items=[_listed(asking, name) for name in book.names()])
 
 
 def _listed(asking: Asking, name: str, *, with_text: bool = False) -> PolicyView:
     """A policy that is known by its name, even if this worker cannot decide by it: others may have its rules."""
-    book = asking.service.policies
+    book = asking.service.switch.book
     try:
         policy = book.find(name)
     except UnknownName:
@@ -88,7 +88,7 @@ async def get_active(scope: Scope) -> Active:
     """Which policy decides, and which one it is compared with."""
     asking = asking_of(scope)
     asking.service.check_open()
-    split, chosen = asking.service.agent.split, asking.service.policies.in_force
+    split, chosen = asking.service.agent.split, asking.service.switch.book.in_force
     other = split.other
     return Active(
         policy=split.main.name,
@@ -97,7 +97,7 @@ async def get_active(scope: Scope) -> Active:
         against_digest=other.digest if other else "",
         share=split.share,
         since=chosen.since if chosen else 0.0,
-        problem=asking.service.unusable,
+        problem=asking.service.switch.unusable,
     )
 
 
@@ -112,7 +112,7 @@ async def results(
     """What each policy did, side by side."""
     asking = asking_of(scope)
     asking.service.check_open()
-    chosen = asking.service.policies.in_force
+    chosen = asking.service.switch.book.in_force
     start = since if since is not None else (chosen.since if chosen else 0.0)
     found = await asking.service.read_slowly(lambda store: store.policy_results(start))
     views = []
@@ -146,7 +146,7 @@ async def validate(data: JSONBody[PolicyText], scope: Scope) -> PolicyView:
     """Read a policy, compile it and try it out on this zone; a mistake is told with its line. Nothing is kept."""
     asking = asking_of(scope)
     asking.service.check_open()
-    policy = await asking.service.prepare(data.text)
+    policy = await asking.service.switch.prepare(data.text)
     check_new_name("name", policy.name)
     return _view(asking, policy, data.text)
 
@@ -158,11 +158,11 @@ async def put_policy(
     """Keep a policy under its name. It decides nothing until it is activated."""
     asking = asking_of(scope)
     asking.service.check_open()
-    texts = asking.service.policies.texts
+    texts = asking.service.switch.book.texts
     if name not in texts and len(texts) >= MOST:
         raise Refused("roost.too_large", f"a zone keeps {MOST:,} policies")
     check_new_name("name", name)
-    policy = await asking.service.prepare(data.text)
+    policy = await asking.service.switch.prepare(data.text)
     if policy.name != name:
         raise Refused("roost.invalid_request", f"the text is of policy {policy.name}", field="text")
     if not dry_run:
@@ -176,7 +176,7 @@ async def delete_policy(name: Name, scope: Scope, key: Key = None, dry_run: DryR
     asking = asking_of(scope)
     asking.service.check_open()
     done = key and not dry_run and await was_decided(asking, key)
-    if name not in asking.service.policies.texts and not done:
+    if name not in asking.service.switch.book.texts and not done:
         raise Refused("roost.not_found", f"no policy {name} is kept here", field="policy")
     if not dry_run:
         concluded(asking, await asking.service.enter(POLICY, name, None, key or new_key(), asking.principal.name))
@@ -199,10 +199,10 @@ async def activate(data: JSONBody[Activation], scope: Scope, key: Key = None, dr
     if data.against == data.policy:
         same = f"against: {data.policy} would be compared with itself; name another policy, or leave it out"
         raise Refused("roost.invalid_request", same, field="against")
-    book = service.policies
+    book = service.switch.book
     chosen = [book.find(name) for name in (data.policy, data.against) if name]
     for policy in chosen:
-        await service.prepare(policy)
+        await service.switch.prepare(policy)
     other = chosen[1] if data.against else None
     earlier = await was_decided(asking, key) if key else None
     wanted = Active(
@@ -218,7 +218,7 @@ async def activate(data: JSONBody[Activation], scope: Scope, key: Key = None, dr
             concluded(asking, await service.enter(PAST_POLICY, policy.digest, book.text(policy.name), new_key(), by))
         text = msgspec.json.encode(wanted).decode()
         concluded(asking, await service.enter(ACTIVE, IN_FORCE, text, key or new_key(), by))
-        await service.switched()
+        await service.switch.switched()
     return wanted
 
 
@@ -238,17 +238,17 @@ async def shadow(data: JSONBody[ShadowWish], scope: Scope, key: Key = None, dry_
     asking = asking_of(scope)
     service, by = asking.service, asking.principal.name
     service.check_open()
-    policy = service.policies.find(data.policy)
-    await service.prepare(policy)
+    policy = service.switch.book.find(data.policy)
+    await service.switch.prepare(policy)
     earlier = await was_decided(asking, key) if key else None
     since = _since(earlier) or round(time.time(), 3)
     wanted = ShadowPolicy(policy=policy.name, digest=policy.digest, share=data.share, since=since)
     if not dry_run:
-        kept = service.policies.text(policy.name)  # whatever becomes of its name
+        kept = service.switch.book.text(policy.name)  # whatever becomes of its name
         concluded(asking, await service.enter(PAST_POLICY, policy.digest, kept, new_key(), by))
         text = msgspec.json.encode(wanted).decode()
         concluded(asking, await service.enter(ACTIVE, SHADOW, text, key or new_key(), by))
-        await service.switched()
+        await service.switch.switched()
     return wanted
 
 
@@ -259,7 +259,7 @@ async def end_shadow(scope: Scope, key: Key = None, dry_run: DryRun = False) -> 
     asking.service.check_open()
     if not dry_run:
         concluded(asking, await asking.service.enter(ACTIVE, SHADOW, None, key or new_key(), asking.principal.name))
-        await asking.service.switched()
+        await asking.service.switch.switched()
 
 
 @get("/v1/shadow/differences", **may("read"))
@@ -270,9 +270,9 @@ async def differences(scope: Scope) -> Differences:
     """
     service = asking_of(scope).service
     service.check_open()
-    found, wanted = service.shadow, service.policies.shadow or ShadowPolicy()
+    found, wanted = service.switch.shadow, service.switch.book.shadow or ShadowPolicy()
     if found is None:
-        problem = service.no_shadow
+        problem = service.switch.no_shadow
         return Differences(shadow=wanted, decisions=0, changed=0, skipped=0, counts=[], latest=[], problem=problem)
     counts = [DifferenceCount(kind=kind, rule=rule, decisions=n) for (kind, rule), n in found.changed.most_common()]
     latest = [DifferenceView(**msgspec.structs.asdict(each)) for each in reversed(found.latest)]

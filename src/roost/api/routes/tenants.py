@@ -47,7 +47,9 @@ from roost.model.errors import RoostError
 from roost.model.readable import as_counted
 from roost.model.registry import WAITING
 from roost.model.request import UNCONSTRAINED, Constraints, Request, check_promises
+from roost.model.rows import MachineState
 from roost.model.waiting import Waiting
+from roost.placing.allocator import Allocator
 from roost.store.contract import Store
 from roost.store.ledger import TenantRow, VMRow
 from roost.wire.tenants import (
@@ -262,6 +264,12 @@ def vm_view(asking: Asking, name: str, row: VMRow) -> VMView:
     return VMView(**_described(asking, name, row))
 
 
+def _is_down(allocator: Allocator, machine: str) -> bool:
+    """Whether a machine does not work, as far as this agent knows."""
+    m = allocator.zone.machine_index.get(machine)
+    return m is not None and bool(allocator.view.machines["state"][m] == MachineState.DOWN)
+
+
 def _described(asking: Asking, name: str, row: VMRow) -> dict[str, Any]:
     spec = row.spec
     return {
@@ -272,7 +280,7 @@ def _described(asking: Asking, name: str, row: VMRow) -> dict[str, Any]:
         "priority": spec.priority,
         "set": spec.set,
         "since": row.since,
-        "lost": asking.service.is_down(row.machine),
+        "lost": _is_down(asking.service.agent.allocator, row.machine),
     }
 
 
