@@ -1,6 +1,6 @@
 """Calling a policy's compiled functions by their address, from code that is compiled once for all policies.
 
-`kernel/common.py` calls them as `ask_<name>`, with the list of their addresses first; `addresses` is that list for the
+`choosing` calls them as `ask_<name>`, with the list of their addresses first; `addresses` is that list for the
 kernel of one policy. Both sides take their types from `signatures`, so that they cannot disagree.
 """
 

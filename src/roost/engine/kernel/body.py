@@ -1,6 +1,6 @@
 """The part of a kernel that asks rules. Not imported: `compiler` puts the rules' own code above it.
 
-The generated part takes over all of `kernel/common.py` and defines, from the rules of one policy in their order:
+The generated part takes over all that kernels share (see `journal`) and defines, from the rules of one policy:
 
     machine_failure(machine, vm, m, columns, slots, data)  the first validator that says no, -1 for none
     machine_score(machine, vm, m, columns, slots, data)    packed buckets of its preferences, or beyond INVALID: a fault

@@ -1,10 +1,9 @@
 """From an ordered set of rules to one native kernel.
 
-The rules' calls, in the policy's order, are written out as a small Python module
-above `body.py` and compiled by Numba. What asks no rule is another module, of `common.py`, that kernels
-share. A module's name is a hash of everything that went into it, so a changed rule, zone shape or kernel gets a
-new one, and an unchanged one is loaded from disk in a moment. The numbers of a policy are no part of it: they are data,
-and policies that differ in nothing else share a kernel.
+The rules' calls, in the policy's order, are written out as a small Python module above `body.py` and compiled by Numba.
+What asks no rule is another module, that kernels share. A module's name is a hash of everything that went into it, so a
+changed rule, zone shape or kernel gets a new one, and an unchanged one is loaded from disk in a moment. The numbers of
+a policy are no part of it: they are data, and policies that differ in nothing else share a kernel.
 """
 
 import contextlib
@@ -35,7 +34,9 @@ from roost.engine.view import LINK_TYPE
 from roost.model.errors import InvalidInput
 from roost.model.zone import Zone
 
-BODY, COMMON = (Path(__file__).with_name(name) for name in ("body.py", "common.py"))
+BODY = Path(__file__).with_name("body.py")
+# What kernels share: one module of these, in this order.
+COMMON = tuple(BODY.with_name(f"{name}.py") for name in ("journal", "evaluation", "tenants", "choosing"))
 MARKER = "# ------"  # the generated part goes above the first of these
 # Whatever a kernel's meaning depends on, besides these, the rules and the shape of the zone.
 MEANING = [
@@ -90,9 +91,9 @@ def _common(zone: Zone) -> ModuleType:
     vm_type = vm_row_type(zone)
     tables = (table.row_type(zone) for table in TABLES)
     types = (zone.machines.dtype, zone.racks.dtype, zone.clusters.dtype, vm_type, LINK_TYPE, TENANT_TYPE, *tables)
-    name = f"common_{_digest({COMMON, *MEANING}, *(dtype.descr for dtype in types))}"
+    name = f"common_{_digest({*COMMON, *MEANING}, *(dtype.descr for dtype in types))}"
     if name not in _loaded:
-        _loaded[name] = _load(name, COMMON.read_text(), askers(signatures(zone, vm_type)))
+        _loaded[name] = _load(name, "\n\n".join(path.read_text() for path in COMMON), askers(signatures(zone, vm_type)))
     return _loaded[name]
 
 
