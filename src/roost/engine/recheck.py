@@ -263,3 +263,7 @@ class RecheckedRows:
         """A machine's condition changed."""
         if (at := self._at.get(machine)) is not None:
             self.rows[field][at] = value
+
+    def has_rule(self, rule: str, tenant: str) -> bool:
+        """Whether the policy that decides for a tenant has a rule of this name."""
+        return rule in self.recheck.arms[self.recheck.arm_of(tenant)].rules.names
