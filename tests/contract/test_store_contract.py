@@ -92,7 +92,9 @@ def test_what_is_committed_is_there(store: Store, recheck: Recheck) -> None:
     ledger = head(store)
     assert ledger.revision == 2
     assert outcome == Committed({"m1": 1, "m5": 1}, ledger.tenants["t"].stamp)
-    assert ledger.vms == {name: VMRow("t", on, SMALL) for name, on in (("a", "m1"), ("b", "m1"), ("c", "m5"))}
+    assert ledger.vms == {
+        name: VMRow("t", Placed(name, SMALL, on)) for name, on in (("a", "m1"), ("b", "m1"), ("c", "m5"))
+    }
     assert (ledger.machines["m1"].used, ledger.machines["m1"].vms) == ([2, 2, *LOWER], 2)
     assert (ledger.machines["m5"].used, ledger.machines["m5"].vms) == ([1, 1, *LOWER], 1)
     assert ledger.tenants["t"].vms == 3
@@ -131,7 +133,7 @@ def test_a_name_that_was_released_is_free_for_its_neighbours(store: Store, reche
     store.commit([place("k1", "t", {"a": "m1"})], recheck)
     group = [release("k2", "t", {"a": "m1"}), place("k3", "u", {"a": "m2"}, BIG)]
     assert names(store.commit(group, recheck)) == ["committed", "committed"]
-    assert head(store).vms == {"a": VMRow("u", "m2", BIG)}
+    assert head(store).vms == {"a": VMRow("u", Placed("a", BIG, "m2"))}
 
 
 def test_a_vm_may_come_and_go_within_a_group(store: Store, recheck: Recheck) -> None:
@@ -315,7 +317,7 @@ def test_one_conflict_fails_no_neighbour(store: Store, recheck: Recheck) -> None
     ]
     assert names(store.commit(group, recheck)) == ["committed", "name", "gone", "rejected", "machine", "committed"]
     ledger = head(store)
-    assert ledger.vms == {"a": VMRow("t", "m1", SMALL), "d": VMRow("x", "m1", SMALL)}
+    assert ledger.vms == {"a": VMRow("t", Placed("a", SMALL, "m1")), "d": VMRow("x", Placed("d", SMALL, "m1"))}
     assert ledger.revision == 3
 
 
@@ -456,7 +458,7 @@ def test_some_of_a_tenants_vms_go_and_the_rest_stays(store: Store, recheck: Rech
     (outcome,) = store.commit([release("k2", "t", {"a": "m1", "c": "m2"})], recheck)
     ledger = head(store)
     assert outcome == Committed({"m1": 2, "m2": 2}, ledger.tenants["t"].stamp)
-    assert ledger.vms == {"b": VMRow("t", "m1", SMALL)}
+    assert ledger.vms == {"b": VMRow("t", Placed("b", SMALL, "m1"))}
     assert ledger.tenants["t"].vms == 1
     assert (ledger.machines["m1"].used, ledger.machines["m2"].used) == ([1, 1, *LOWER], [0, 0, *LOWER])
 

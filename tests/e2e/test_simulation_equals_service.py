@@ -29,7 +29,6 @@ from roost.sim.experiment import Experiment
 from roost.sim.runs import stage
 from roost.sim.simulation import Simulation
 from roost.wire.tenants import EvictedVM
-from roost.wire.tenants import Placement as PlacedVM
 from roost.wiring import find_zone, open_agent, open_store
 from tests.e2e.serving import serving
 
@@ -87,7 +86,7 @@ def decision(answer: Answer) -> Decision:
     return _in_words(answer.placements, answer.evicted) if answer.ok else (answer.status,)
 
 
-def _in_words(placed: Sequence[Placement | PlacedVM], evicted: Sequence[Evicted | EvictedVM]) -> Decision:
+def _in_words(placed: Sequence[Placement], evicted: Sequence[Evicted | EvictedVM]) -> Decision:
     return (*(f"{vm.vm} on {vm.machine}" for vm in placed), *(f"{vm.vm} {GAVE_WAY}" for vm in evicted))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from roost.agent.agent import Agent
+from roost.agent.agreement import check_against
 from roost.agent.operation import Operation
 from roost.agent.settings import AgentSettings
 from roost.agent.ticket import Ticket
@@ -72,7 +73,7 @@ class Two:
         assert self.agent.idle
         for agent in (self.agent, self.other):
             assert not agent.replica.leaving
-            agent.replica.check_against(self.store.load())
+            check_against(agent.replica, self.store.load())
         check_invariants(self.store)
 
     def evicted(self) -> list[str]:

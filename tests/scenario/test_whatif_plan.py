@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from roost.model.change import Placed
 from roost.model.errors import InvalidInput
 from roost.model.registry import THRESHOLD
 from roost.model.request import HOLD
@@ -101,7 +102,7 @@ def test_what_is_being_moved_already_stays(zone: Ledger) -> None:
     busy = zone.copy()
     first = plan.moves[0]
     row = busy.vms[first.vm]
-    busy.vms[first.vm + HOLD] = VMRow(row.tenant, first.target, row.spec)
+    busy.vms[first.vm + HOLD] = VMRow(row.tenant, Placed(first.vm + HOLD, row.spec, first.target))
     busy.accounts.put(busy.machines[first.target], row.spec, row.tenant, 1)
     again = plan_moves(busy, DEFAULT, Terms(budget=40))
     assert first.vm.removesuffix(HOLD) not in {move.vm.removesuffix(HOLD) for move in again.moves}

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from roost.agent.agreement import check_against, check_sums
 from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.context import Context
 from roost.agent.courier import Courier, Delivery, Group
@@ -33,6 +34,7 @@ from roost.agent.verbs.table import verb_of
 from roost.engine.recheck import Recheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
+from roost.model.change import Placed
 from roost.model.errors import RoostError, StoreUnavailable
 from roost.placing.allocator import Allocator
 from roost.placing.search import Search
@@ -114,7 +116,7 @@ class Agent:
 
     def _begin(self, loaded: Loaded) -> None:
         self.replica = self.context.replica = loaded.replica
-        for key in self.under_way.asked:
+        for key in list(self.under_way.asked):
             self.under_way.forget_asked(key)  # for all that is known
         for ticket in self.under_way:
             ticket.search = None  # machines have other rows by now
@@ -151,10 +153,18 @@ class Agent:
 
         `by`: who asks. `duty`: nobody does, but the agent itself, which may have much to ask for at once.
         """
-        ticket = new_ticket(operation, key, done, by, self._clock())
+        ticket = self.ticket(operation, key, done, by)
         ticket.duty = duty
         self.under_way.queue(ticket)
         return ticket
+
+    def ticket(
+        self, operation: Operation, key: str = "", done: Callable[[Answer], None] | None = None, by: str = ""
+    ) -> Ticket:
+        """A ticket that is not queued yet: it tells how much is asked for."""
+        verb = verb_of(operation)
+        tenant, vms = verb.tenant(operation), verb.size(operation, self.replica.allocator.tenants)
+        return new_ticket(operation, key, done, by, self._clock(), tenant, vms)
 
     def rehearse(
         self, operation: Operation, key: str = "", by: str = "", retries: int = 0, search: Search | None = None
@@ -165,7 +175,7 @@ class Agent:
         makes no sense, or has to wait. A ticket without an answer lost a race: rehearse it again, so often as it says,
         once the feed has brought more. One that is unfinished was declined for want of time: go on with its `search`.
         """
-        ticket = new_ticket(operation, key, None, by, self._clock())
+        ticket = self.ticket(operation, key, by=by)
         ticket.dry, ticket.retries, ticket.search = True, retries, search
         self._number += 1
         replica, number = self.replica, self._number
@@ -207,11 +217,6 @@ class Agent:
         return len(self.under_way.rounds) >= self.settings.pipeline
 
     @property
-    def can_decide(self) -> bool:
-        """Whether a step would decide something now."""
-        return not (self._outdated or self._behind or self.full) and bool(self.under_way.lines.turn()[0])
-
-    @property
     def waiting(self) -> int:
         """Operations that are queued."""
         return len(self.under_way)
@@ -233,35 +238,42 @@ class Agent:
     # ------------------------------------------------------------------------------------------------ working
 
     def step(self, wait: float = 0.0) -> bool:
-        """One turn: take in answers and news, then decide a round. Waits up to `wait` s if there is nothing to do."""
-        blocked = not self._behind and (self.full or self._outdated or not self.under_way.lines.turn()[0])
+        """One turn: take in answers and news, then decide a round. Waits up to `wait` s if there is nothing to do.
+
+        Whether the next one has something to do.
+        """
+        lines = self.under_way.lines
+        blocked = wait > 0 and not self._behind and (self.full or self._outdated or not lines.turn()[0])
         deliveries = self.courier.receive(wait if blocked else 0.0)
         placed, followed = self.counters.placed_vms, self.counters.followed
         for delivery in deliveries:
             self._take_in(delivery)
-        self._follow()
+        if self._backlog:
+            self._follow()
         if self._outdated and not self.under_way.rounds:
             self._reload()
         if self.under_way.held:
             self.under_way.release_held()
-        decided = False
         if self.counters.placed_vms - placed + self.counters.followed - followed > MUCH:
             return True  # let others have their turn before more is decided
-        if self.can_decide:
-            decided = self._decide_round()
-        elif not (self.under_way.lines or deliveries or self._behind):
+        line, most = lines.turn()
+        decides = bool(line) and not (self._outdated or self._behind) and not self.full
+        if decides:
+            self._decide_round(line, most)
+        elif not (line or lines.large or deliveries or self._behind):
             self.replica.allocator.refresh(1)
-        return decided or self._behind or bool(deliveries)
+        return decides or self._behind or bool(deliveries)
 
-    def _decide_round(self) -> bool:
-        """Decide what is queued, up to a group, and send it off."""
+    def _decide_round(self, line: deque[Ticket], most: int) -> None:
+        """Decide what is queued in a line, up to so much, and send it off."""
         self._number += 1
         replica, number = self.replica, self._number
         beyond, adopted = replica.beyond(), replica.adopted_rows()
         ahead = replica.ahead[number] = RoundAhead()
         tickets: list[Ticket] = []
         proposals: list[Proposal] = []
-        line, most = self.under_way.lines.turn()
+        placed: list[tuple[str, tuple[Placed, ...]]] = []
+        victims: dict[int, tuple[store.Victim, ...]] = {}
         vms, started = 0, self._clock()
         while line and len(tickets) < most and vms < self.settings.group_vms:
             if tickets and self._clock() > started + ROUND_SECONDS:
@@ -293,15 +305,18 @@ class Agent:
             if isinstance(proposal, store.Place):
                 vms += len(proposal.placed)
                 ahead.plain &= not (proposal.victims or proposal.leaving or proposal.requeued)
-            elif not isinstance(proposal, store.Decline | store.Ask):
+                placed.append((proposal.tenant, proposal.placed))
+                if proposal.victims:
+                    victims[len(placed) - 1] = proposal.victims
+                continue
+            placed.append(("", ()))
+            if not isinstance(proposal, store.Decline | store.Ask):
                 vms += len(proposal.released) if isinstance(proposal, store.Release) else 0
                 ahead.plain = False
         self.under_way.lines.had(line, number if tickets else None, started)
         if not tickets:
             del replica.ahead[number]
-            return False
-        placed = tuple((p.tenant, p.placed) if isinstance(p, store.Place) else ("", ()) for p in proposals)
-        victims = {i: p.victims for i, p in enumerate(proposals) if isinstance(p, store.Place) and p.victims}
+            return
         self.counters.rounds += 1
         self.under_way.rounds[number] = tickets
         seen = Round(
@@ -311,21 +326,22 @@ class Agent:
             seed=self.seed,
             ahead=beyond,
             adopted=adopted,
-            placed=placed,
+            placed=tuple(placed),
             victims=victims,
         )
         self.courier.send(Group(seen, proposals, self.recheck, self.settings.strict))
-        return True
 
     def _decide(self, ticket: Ticket, round_: int, position: int) -> Proposal:
         """What to propose for an operation; raises if it makes no sense."""
         ticket.started, ticket.asking, ticket.refusal = self._clock(), False, ""
         ticket.round, ticket.position = round_, position
-        operation, tenants = ticket.operation, self.replica.allocator.tenants
-        verb = verb_of(operation)
-        if tenant := verb.tenant(operation):
-            known = tenants.get(tenant)
-            verb.check_premise(operation, tenants, known.stamp if known else 0)
+        operation, verb = ticket.operation, verb_of(ticket.operation)
+        if ticket.tenant:
+            tenants = self.replica.allocator.tenants
+            known = tenants.get(ticket.tenant)
+            now = known.stamp if known else 0
+            if verb.check_generation is not None or not ticket.premise.holds(now):
+                verb.check_premise(operation, tenants, now)
         return verb.decide(self.context, operation, ticket)
 
     # -------------------------------------------------------------------------------------------- taking in
@@ -356,7 +372,7 @@ class Agent:
             if not self.replica.follow(self._backlog[0], self.name):
                 return  # what it rests on is still on its way
             row = self._backlog.popleft()
-            if self.under_way.watches:
+            if self.under_way.asked:
                 for entry in row.entries:
                     self.under_way.forget_asked(entry.key)
             self.counters.followed += row.last - row.first + 1
@@ -402,11 +418,11 @@ class Agent:
 
     def check_invariants(self) -> None:
         """Raise unless the copy is consistent, and, when nothing is under way, what the store holds."""
-        self.replica.check_invariants()
+        check_sums(self.replica)
         if self.idle and not self.replica.ahead and not self.replica.adopted:
             ledger = self.store.load()
             if ledger.revision == self.replica.revision:
-                self.replica.check_against(ledger)
+                check_against(self.replica, ledger)
 
 
 def _at_once(load: Callable[[], Loaded]) -> Future[Loaded]:

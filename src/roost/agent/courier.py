@@ -163,9 +163,7 @@ class DiskCourier(_Reader):
         self._waiting.append(group)
 
     def _go_on(self) -> None:
-        """Settle the next group, unless one is on its way to the disk."""
-        if self._busy or not self._waiting:
-            return
+        """Settle the next group: none is on its way to the disk."""
         group, started = self._waiting.popleft(), time.perf_counter()
         self._busy = True
         if self._store.writing:  # by somebody who does not pass here: not for the caller to wait for
@@ -192,9 +190,10 @@ class DiskCourier(_Reader):
 
     def receive(self, seconds: float = 0.0) -> list[Delivery]:
         """The outcomes so far, and the feed."""
-        back = self._came_back()
+        back = self._came_back() if not self._back.empty() else []
         if not back:  # else whoever called has something to do, and comes again
-            self._go_on()
+            if self._waiting and not self._busy:
+                self._go_on()
             if seconds > 0:
                 back = self._came_back(seconds) if self._busy else []
                 if not back:

@@ -45,19 +45,16 @@ class Lines:
 
     def turn(self) -> tuple[deque[Ticket], int]:
         """Whose turn it is, and how many of them a round takes."""
+        other = self.duties if self._last is self.small else self.small
+        many = other or self._last  # the other one of the two, if somebody waits there
         if not self.large:
-            return self._many(), self._group
+            return many, self._group
         now = self._clock()
         quiet = not (self.small or self.duties) and now - self._last_small >= QUIET_SECONDS
         rested = self._round is None and now >= self._next
         if quiet or (rested and (self._some_between or not (self.small or self.duties))):
             return self.large, 1
-        return self._many(), self._group
-
-    def _many(self) -> deque[Ticket]:
-        """One of the lines of which many have their turn together: the other one, if somebody waits there."""
-        other = self.duties if self._last is self.small else self.small
-        return other or self._last
+        return many, self._group
 
     def had(self, line: deque[Ticket], round_: int | None, began: float) -> None:
         """A line has had its turn; `round_`: what came of it is under way, unless that is nothing."""

@@ -19,6 +19,7 @@ from roost.model.availability import Short, Spread
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput, RoostError, Taken
 from roost.model.request import HOLD, Placement
+from roost.placing.decision import Decision
 from roost.store import contract as store
 from roost.store.contract import BEHIND, Committed, Conflict, Outcome, Rejected, Replayed
 
@@ -114,13 +115,12 @@ class Outcomes:
                 detail += f" (cut short: {ticket.search.unfinished})"
             self.answer(ticket, "declined", detail, took=took)
         elif ticket.decision is not None:
-            decision, running = ticket.decision, self._context.replica.running
-            evicted = evicted_of([store.Victim(vm.tenant, running(vm)) for vm in decision.victims])
+            decision = ticket.decision
             self.answer(
                 ticket,
                 "done",
                 placements=decision.placements,
-                evicted=evicted,
+                evicted=self._evicted_for(decision) if decision.victims else (),
                 short=decision.short,
                 spread=decision.spread,
                 generation=outcome.stamp,
@@ -132,6 +132,9 @@ class Outcomes:
         else:
             generation = verb_of(ticket.operation).generation(ticket.operation, outcome)
             self.answer(ticket, "done", generation=generation, took=took)
+
+    def _evicted_for(self, decision: Decision) -> tuple[Evicted, ...]:
+        return evicted_of([store.Victim(vm.tenant, vm.placed) for vm in decision.victims])
 
     def fed(self, round_: int) -> None:
         """The copy has what was committed in a round."""
@@ -189,7 +192,8 @@ class Outcomes:
         placements = placements or tuple(Placement(each.vm, each.spec.type, each.machine) for each in placed)
         if not ticket.dry:
             self._count(status, 0 if replayed else len(placements))
-        self._under_way.forget_asked(ticket.key)
+        if self._under_way.asked:
+            self._under_way.forget_asked(ticket.key)
         decided = ticket.decided or ticket.started or ticket.submitted
         started = ticket.started or ticket.submitted
         ticket.answer = answer = Answer(

@@ -49,6 +49,7 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
         shapes=shapes,
         seating=beside,
         machines=tuple(index[name] for name in names),
+        failed_vm=order[len(names)] if len(names) < len(order) else None,
         refused=closed_units(allocator.engine, shapes, order, beside, record.refused),
         tried=record.refused,
         rungs=record.rungs,
@@ -94,7 +95,7 @@ def _place(replica: Replica, tenant: str, placed: Iterable[Placed]) -> None:
     for each in placed:
         machine, shape = allocator.zone.machine_index[each.machine], allocator.running_shape(each.spec, tenant)
         replica.view.place(machine, shape)
-        allocator.enter(RunningVM(each.vm, each.spec, tenant, machine, shape, each.since))
+        allocator.enter(RunningVM(each, tenant, machine, shape))
 
 
 def _give_way(replica: Replica, victims: Iterable[Victim]) -> None:

@@ -37,7 +37,7 @@ class Registry(Mapping[Place, str]):
 
     def mark(self, *kinds: str) -> tuple[int, ...]:
         """Another one after each change of these kinds."""
-        return tuple([self._changes[kind] for kind in kinds])
+        return tuple(map(self._changes.__getitem__, kinds))
 
     def __getitem__(self, place: Place) -> str:
         return self._kinds.get(place[0], NONE)[place[1]]

@@ -58,14 +58,14 @@ from roost.engine.selection import CacheLimits
 from roost.engine.side_tables import FORESIGHT
 from roost.engine.tenant import NOWHERE
 from roost.engine.view import View
-from roost.model.change import Entry, Placed, Registered
+from roost.model.change import Entry, Registered
 from roost.model.errors import InvariantBroken
 from roost.model.foresight import Foresight, table_of
 from roost.model.inventory import machine_specs, zone_of
-from roost.model.registry import THRESHOLD, apply_entry
-from roost.model.request import UNCONSTRAINED, VM, Constraints, Request
+from roost.model.registry import apply_entry
+from roost.model.request import UNCONSTRAINED, Constraints, Request
 from roost.model.rows import MachineState
-from roost.model.thresholds import NONE, Purpose, Thresholds, of_row, read_entry
+from roost.model.thresholds import Purpose, Thresholds, of_row
 from roost.model.waiting import Waiting
 from roost.model.zone import CONDITION
 from roost.placing.allocator import Allocator
@@ -121,9 +121,9 @@ class Replica:
         for name, tenant in ledger.tenants.items():
             allocator.tenants[name] = Tenant(tenant.constraints, stamp=tenant.stamp)
         index, shape = zone.machine_index, allocator.running_shape
-        for name, vm in ledger.vms.items():
-            running = RunningVM(name, vm.spec, vm.tenant, index[vm.machine], shape(vm.spec, vm.tenant), vm.since)
-            allocator.enter(running)
+        for vm in ledger.vms.values():
+            placed = vm.placed
+            allocator.enter(RunningVM(placed, vm.tenant, index[placed.machine], shape(placed.spec, vm.tenant)))
         # By machine row: the version that the feed brought last, and the one learnt from a conflict.
         self.fed = np.array([row.version for row in rows], np.int64)
         self.adopted: dict[int, int] = {}
@@ -164,15 +164,16 @@ class Replica:
         aside: NDArray[np.int64] = NOWHERE,
     ) -> Decision:
         """Place a request here and now, ahead of the feed; MustWait is raised if what would have to go is unclear."""
-        books, known = self.allocator.vms, self.allocator.tenants.get(request.tenant)
+        known = self.allocator.tenants.get(request.tenant)
         created = known.created if known else 0
         decision = self.allocator.decide(request, choice, at, self.unclear, leaving, purpose, search, aside)
-        if decision.ok:
-            vms = tuple([books[placement.vm] for placement in decision.placements])
+        if vms := decision.running:
             ahead = Ahead(request.tenant, decision.constraints, vms, decision.victims, tuple(leaving), created)
             self.ahead[round_].placed[position] = ahead
-            self.leaving.update((each.name, each) for each in (*decision.victims, *leaving))
-            names = {vm.name for vm in vms} if leaving else ()
+            for each in (*decision.victims, *leaving):
+                self.leaving[each.name] = each
+        if vms and leaving:
+            names = {vm.name for vm in vms}
             self.shadowed.update((each.name, each) for each in leaving if each.name in names)
         return decision
 
@@ -187,19 +188,7 @@ class Replica:
     def victims(self, round_: int, position: int) -> tuple[Victim, ...]:
         """What gives way to something that was placed ahead of the feed."""
         tenants, victims = self.allocator.tenants, self.ahead[round_].placed[position].victims
-        return tuple(Victim(vm.tenant, self.running(vm), tenants[vm.tenant].stamp) for vm in victims)
-
-    def placed(self, round_: int, position: int) -> tuple[Placed, ...]:
-        """What was placed ahead of the feed, by name, in the order of the request's VMs."""
-        return tuple([self.running(vm) for vm in self.ahead[round_].placed[position].vms])
-
-    def waiting_of(self, tenant: str) -> tuple[str, ...]:
-        """The VMs of a tenant that had to give way and wait for room."""
-        return self.waiting.of(tenant)
-
-    def running(self, vm: RunningVM) -> Placed:
-        """A VM as stores keep it."""
-        return Placed(vm.name, nameless(vm.vm), self.allocator.zone.machine_names[vm.machine], vm.since)
+        return tuple(Victim(vm.tenant, vm.placed, tenants[vm.tenant].stamp) for vm in victims)
 
     def take_back(self, round_: int, position: int) -> None:
         """Undo a placement that was not committed, exactly."""
@@ -260,6 +249,8 @@ class Replica:
 
     def beyond(self) -> tuple[tuple[int, int], ...]:
         """(round, position) of each placement that runs ahead of the feed."""
+        if not self.ahead:
+            return ()
         return tuple((number, position) for number, each in self.ahead.items() for position in each.placed)
 
     def adopted_rows(self) -> tuple[MachineRow, ...]:
@@ -345,7 +336,7 @@ class Replica:
                 machine, shape = index[name], allocator.running_shape(spec, entry.tenant)
                 if news[name]:
                     view.place(machine, shape)
-                self._enter(RunningVM(placed.vm, spec, entry.tenant, machine, shape, placed.since))
+                self._enter(RunningVM(placed, entry.tenant, machine, shape))
         if known is not None and known.constraints != UNCONSTRAINED:
             self.relief.change(entry.tenant)
         for change in entry.conditions:
@@ -406,50 +397,6 @@ class Replica:
         else:
             self.view.set_field(machine, name, value)
 
-    # --------------------------------------------------------------------------------------------- checking
-
-    def check_invariants(self) -> None:
-        """Raise unless the rows are what the books add up to. Only while nothing is adopted."""
-        if not self.adopted:
-            self.allocator.check_invariants()
-
-    def check_against(self, ledger: Ledger) -> None:
-        """Raise unless the copy is what a store holds at the same revision; only while nothing runs ahead."""
-        self.check_invariants()
-        if found := self.differences(ledger):
-            raise InvariantBroken(f"{found[0]} ({len(found)} differences)")
-
-    def differences(self, ledger: Ledger) -> list[str]:
-        """Where the copy differs from the store at the same revision; only while nothing runs ahead."""
-        assert ledger.revision == self.revision
-        assert not self.ahead
-        assert not self.adopted
-        allocator = self.allocator
-        names = allocator.zone.machine_names
-        found = []
-        mine = {vm.name: (vm.tenant, names[vm.machine], nameless(vm.vm), vm.since) for vm in allocator.vms.values()}
-        theirs = {name: (vm.tenant, vm.machine, vm.spec, vm.since) for name, vm in ledger.vms.items()}
-        for name in mine.keys() | theirs.keys():
-            if mine.get(name) != theirs.get(name):
-                found.append(f"VM {name} is {mine.get(name)}, in the store {theirs.get(name)}")
-        everything = list(range(len(names)))
-        for row in holdings_of(allocator, everything, [ledger.machines[name].version for name in names]):
-            if row != (there := ledger.machines[row.spec.name]):
-                found.append(f"machine {row.spec.name} is {row}, in the store {there}")
-        for name, tenant in ledger.tenants.items():
-            known = allocator.tenants.get(name)
-            if known is None or (known.constraints, known.stamp, len(known.vms)) != (
-                tenant.constraints, tenant.stamp, tenant.vms,
-            ):  # fmt: skip
-                found.append(f"tenant {name} is {known}, in the store {tenant}")
-        for c, name in enumerate(allocator.zone.cluster_names):
-            if bool(self.view.clusters[c]["quarantined"]) != ledger.clusters[name].quarantined:
-                found.append(f"cluster {name} is quarantined in one of copy and store")
-            entry, kept = ledger.registry.get((THRESHOLD, name)), of_row(self.view.clusters[c]["thresholds"])
-            if kept != (read_entry(entry) if entry else ledger.catalogue.thresholds.get(name, NONE)):
-                found.append(f"cluster {name} has other thresholds in the store than {kept}")
-        return found
-
 
 def holdings_of(allocator: Allocator, machines: Sequence[int], versions: Sequence[int]) -> tuple[MachineRow, ...]:
     """Rows of a view as a store would have them."""
@@ -464,8 +411,3 @@ def holdings_of(allocator: Allocator, machines: Sequence[int], versions: Sequenc
     condition = [rows[name].tolist() for name in CONDITION]
     columns = (specs, used, classes, rows["vms"].tolist(), owned, *condition, versions)
     return tuple(MachineRow(*values) for values in zip(*columns, strict=True))
-
-
-def nameless(vm: VM) -> VM:
-    """A VM as stores keep it: its name stands beside it."""
-    return msgspec.structs.replace(vm, name="") if vm.name else vm

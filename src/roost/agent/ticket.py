@@ -11,6 +11,7 @@ from roost.agent.operation import Answer, Operation
 from roost.model.errors import InvalidInput
 from roost.placing.decision import Decision
 from roost.placing.search import Search
+from roost.store.contract import Premise
 
 LONGEST_WHOLE_KEY = 250  # a key that somebody chose, and before it the namespace that it is in
 
@@ -24,6 +25,9 @@ class Ticket(msgspec.Struct, eq=False):
     operation: Operation
     request: bytes
     submitted: float
+    tenant: str  # whose turn it takes; empty: nobody's
+    vms: int  # that it is about, as far as the copy knew when it came
+    premise: Premise  # what whoever asks was told
     done: Callable[[Answer], None] | None = None
     by: str = ""  # who asks
     duty: bool = False  # the agent asks for it itself
@@ -54,7 +58,13 @@ class Unfinished(Exception):
 
 
 def new_ticket(
-    operation: Operation, key: str, done: Callable[[Answer], None] | None, by: str, submitted: float
+    operation: Operation,
+    key: str,
+    done: Callable[[Answer], None] | None,
+    by: str,
+    submitted: float,
+    tenant: str,
+    vms: int,
 ) -> Ticket:
     """A ticket for an operation; a key is made up when it is empty."""
     if not isinstance(key, str) or len(key) > LONGEST_WHOLE_KEY:
@@ -62,4 +72,4 @@ def new_ticket(
     key, request = key or uuid.uuid4().hex, _encode(operation)
     if "\0" in key or b"\\u0000" in request:
         raise InvalidInput("operation", "has a NUL character in a text", "leave it out")
-    return Ticket(key, operation, request, submitted, done, by)
+    return Ticket(key, operation, request, submitted, tenant, vms, operation.premise, done, by)

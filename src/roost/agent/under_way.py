@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from roost.agent.context import Context
 from roost.agent.lines import Lines
 from roost.agent.ticket import Ticket
-from roost.agent.verbs.table import size_of, verb_of
 
 LARGE = 32  # VMs of an operation, above which it takes turns with smaller ones
 
@@ -24,13 +23,12 @@ class UnderWay:
     """The tickets of an agent, by how far they have come."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
         self.lines = Lines(context.clock, context.settings.group)
         self.held: deque[Ticket] = deque()  # wait for their tenant, or for the feed
         self.rounds: dict[int, list[Ticket]] = {}  # sent to the store
         self.unfed: dict[int, list[Ticket]] = {}  # by round: committed, to be answered when the copy has it
         self._busy: set[str] = set()  # tenants with something in a round
-        self._asked: dict[str, list[Ticket]] = {}  # by key: those that the store has said it has not done
+        self.asked: dict[str, list[Ticket]] = {}  # by key: those that the store has said it has not done
 
     def __iter__(self) -> Iterator[Ticket]:
         """Those that wait to be decided."""
@@ -48,13 +46,11 @@ class UnderWay:
 
     def queue(self, ticket: Ticket, *, first: bool = False) -> None:
         """Let an operation wait for its turn; `first`: it has waited before."""
-        size = size_of(ticket.operation, self._context.allocator.tenants)
-        self.lines.join(ticket, large=size > LARGE or ticket.unfinished, first=first)
+        self.lines.join(ticket, large=ticket.vms > LARGE or ticket.unfinished, first=first)
 
     def must_wait(self, ticket: Ticket) -> bool:
         """Whether something of the same tenant is under way."""
-        tenant = verb_of(ticket.operation).tenant(ticket.operation)
-        return bool(tenant) and tenant in self._busy
+        return ticket.tenant in self._busy
 
     def release_held(self) -> None:
         """Look at what waited again, before what came later."""
@@ -64,14 +60,15 @@ class UnderWay:
 
     def decided(self, ticket: Ticket) -> None:
         """It is part of a round: what else is asked for its tenant waits."""
-        self._busy.add(verb_of(ticket.operation).tenant(ticket.operation))
+        if ticket.tenant:
+            self._busy.add(ticket.tenant)
 
     def returned(self, round_: int) -> Sequence[Ticket]:
         """The tickets of a round that the store has answered: their tenants are free again."""
         tickets = self.rounds.pop(round_)
         self.lines.answered(round_)
         for ticket in tickets:
-            self._busy.discard(verb_of(ticket.operation).tenant(ticket.operation))
+            self._busy.discard(ticket.tenant)
         return tickets
 
     # The store is asked before it is said that something makes no sense: it may have been done before.
@@ -79,19 +76,9 @@ class UnderWay:
     def note_asked(self, ticket: Ticket) -> None:
         """The store has not done it before, or is about to say so; from now on the feed is watched for its key."""
         ticket.asked = True
-        self._asked.setdefault(ticket.key, []).append(ticket)
+        self.asked.setdefault(ticket.key, []).append(ticket)
 
     def forget_asked(self, key: str) -> None:
         """Something was done under a key: whoever waits here with the same one has to ask the store again."""
-        for ticket in self._asked.pop(key, ()):
+        for ticket in self.asked.pop(key, ()):
             ticket.asked = False
-
-    @property
-    def asked(self) -> Sequence[str]:
-        """The keys that the feed is watched for."""
-        return list(self._asked)
-
-    @property
-    def watches(self) -> bool:
-        """Whether the feed is watched for any key."""
-        return bool(self._asked)

@@ -21,10 +21,10 @@ from roost.api.tokens import ANYBODY, Principal
 from roost.model.change import Entry, Eviction, Placed
 from roost.model.errors import StoreUnavailable
 from roost.model.registry import FAILURES
+from roost.model.request import Placement
 from roost.model.rows import MachineState
 from roost.store.contract import Feed
 from roost.wire.changes import Changes, ChangeView, EvictionReason
-from roost.wire.tenants import Placement
 
 if TYPE_CHECKING:
     from roost.api.service import Service

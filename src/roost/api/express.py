@@ -15,7 +15,7 @@ from roost.api.routes import tenants
 from roost.json_mistakes import check_keys
 from roost.model.errors import InvalidInput
 from roost.wire.basics import LONGEST_KEY
-from roost.wire.tenants import Batch, TenantWish
+from roost.wire.tenants import Batch, BatchResults, Placed, TenantWish
 
 T = TypeVar("T")
 IDEMPOTENCY_KEY = b"idempotency-key"
@@ -23,18 +23,13 @@ IDEMPOTENCY_KEY = b"idempotency-key"
 _encode = msgspec.json.Encoder().encode
 
 
-async def _create(asking: Asking, wish: TenantWish, key: str | None) -> tuple[int, bytes, int]:
-    found = await tenants.create(asking, wish, key)
-    return 201, _encode(found), found.generation
-
-
-async def _batch(asking: Asking, wish: Batch, key: str | None) -> tuple[int, bytes, int]:
+def _batch(asking: Asking, wish: Batch, key: str | None) -> Awaitable[BatchResults]:
     del key  # each request has its own
-    return 200, _encode(await tenants.do_batch(asking, wish)), 0
+    return tenants.do_batch(asking, wish)
 
 
 def _express(
-    route: Any, kind: type[T], do: Callable[[Asking, T, str | None], Awaitable[tuple[int, bytes, int]]]
+    route: Any, kind: type[T], do: Callable[[Asking, T, str | None], Awaitable[Placed | BatchResults]], status: int
 ) -> Express:
     (template,), wanted = route.paths, route.opt["scope"]
     decode = msgspec.json.Decoder(kind).decode
@@ -51,18 +46,19 @@ def _express(
         except (msgspec.MsgspecError, InvalidInput):
             return False
         scope["path_template"] = template
-        status, found, generation = await do(asking, wish, key.decode() if key else None)
-        answered = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(found))]
-        if generation:
-            answered.append((b"etag", b'"%d"' % generation))
+        found = await do(asking, wish, key.decode() if key else None)
+        written = _encode(found)
+        answered = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(written))]
+        if isinstance(found, Placed):
+            answered.append((b"etag", b'"%d"' % found.generation))
         await send({"type": "http.response.start", "status": status, "headers": answered})
-        await send({"type": "http.response.body", "body": found})
+        await send({"type": "http.response.body", "body": written})
         return True
 
     return answer
 
 
 EXPRESS: dict[tuple[str, str], Express] = {
-    ("POST", "/v1/tenants"): _express(tenants.create_tenant, TenantWish, _create),
-    ("POST", "/v1/batch"): _express(tenants.batch, Batch, _batch),
+    ("POST", "/v1/tenants"): _express(tenants.create_tenant, TenantWish, tenants.create, 201),
+    ("POST", "/v1/batch"): _express(tenants.batch, Batch, _batch, 200),
 }

@@ -28,7 +28,8 @@ class Pump:
         self._loop, self._stepped = loop, stepped
         self.on = False  # whether there is an agent to step
         self.begun = False  # a step is to come in one of the next turns of the loop
-        self._gathered, self._waiting_for_turn = 0, False
+        self.arrived = self._gathered = 0  # requests since the last step, and those of them that it will have
+        self._waiting_for_turn = False
 
     def poke(self) -> None:
         """From any thread: there is something to do."""
@@ -38,14 +39,13 @@ class Pump:
     def soon(self) -> None:
         """Step, once no more requests come."""
         if not self.begun and self.on:
-            self.begun, self._gathered = True, 0
+            self.begun = True
             self._loop.call_soon(self._gather)
 
     def _gather(self) -> None:
         """Wait for as long as every turn of the loop brings more requests: together they cost less."""
-        waiting = self.agent.waiting
-        if self._gathered < waiting < self.agent.settings.group:
-            self._gathered = waiting
+        if self._gathered < self.arrived < self.agent.settings.group:
+            self._gathered = self.arrived
             self._loop.call_soon(self._gather)
         else:
             self.step()
@@ -53,8 +53,9 @@ class Pump:
     def step(self) -> None:
         """Decide what is queued, answer what is committed; then let the loop turn before the next round."""
         self.begun, agent = False, self.agent
+        self.arrived = self._gathered = 0
         try:
-            if agent.step() or agent.can_decide:
+            if agent.step():
                 self.soon()
             elif agent.waiting and not agent.full and not self._waiting_for_turn:
                 self._waiting_for_turn = True

@@ -34,7 +34,7 @@ from roost.agent.replica import Replica
 from roost.agent.ticket import Ticket
 from roost.agent.verbs.entry import SetEntry
 from roost.agent.verbs.heal import HealVMs
-from roost.agent.verbs.table import size_of, verb_of
+from roost.agent.verbs.table import verb_of
 from roost.api.aside import aside
 from roost.api.changes import ChangeLog
 from roost.api.explaining import EXPLAIN_SECONDS, Explainer
@@ -108,6 +108,7 @@ class Service:
         self.queued_vms = self.queued_requests = 0
         self.lag = 0  # changes that the agent has not seen yet
         self._loop = loop = asyncio.get_running_loop()
+        self._seen = -1  # the revision of the agent's copy when it was looked at last
         # What waits for an answer, and since when.
         self._submitted: deque[tuple[float, asyncio.Future[Ticket]]] = deque()
         self._last_asked = -BUSY_SECONDS  # when somebody asked for something to be done
@@ -228,8 +229,8 @@ class Service:
     def submit(self, operation: Operation, key: str = "", by: str = "") -> asyncio.Future[Ticket]:
         """Have something done; the future brings the ticket with its answer. Refuses what is too much."""
         self.check_open(writing=True)
-        limits = self.settings.limits
-        vms = size_of(operation, self.agent.allocator.tenants)
+        limits, ticket = self.settings.limits, self.agent.ticket(operation, key, by=by)
+        vms = ticket.vms
         too_much = self.queued_vms + vms > limits.queued_vms
         if too_much and not self.queued_vms:  # a tenant may be deleted however large it is, if nothing else waits
             too_much = verb_of(operation).places
@@ -237,8 +238,9 @@ class Service:
             self.metrics.shed.inc()
             raise Refused("roost.overloaded", f"{self.queued_requests:,} requests are waiting")
         done: asyncio.Future[Ticket] = self._loop.create_future()
-        ticket = self.agent.submit(operation, key, by=by)
-        ticket.done = partial(self._done, ticket, vms, done)
+        ticket.done = partial(self._done, ticket, done)
+        self.agent.under_way.queue(ticket)
+        self.pump.arrived += 1
         self.queued_requests += 1
         self.queued_vms += vms
         self._last_asked = self._loop.time()
@@ -246,9 +248,9 @@ class Service:
         self.pump.soon()
         return done
 
-    def _done(self, ticket: Ticket, vms: int, done: asyncio.Future[Ticket], _: object) -> None:
+    def _done(self, ticket: Ticket, done: asyncio.Future[Ticket], _: object) -> None:
         self.queued_requests -= 1
-        self.queued_vms -= vms
+        self.queued_vms -= ticket.vms
         answer = ticket.answer
         self._note(ticket)
         if answer is not None and answer.status == "unavailable":
@@ -259,9 +261,8 @@ class Service:
     def _note(self, ticket: Ticket) -> None:
         """A request was answered."""
         operation = ticket.operation
-        verb = verb_of(operation)
-        if verb.places:
-            self.metrics.note(ticket, self.agent.allocator.arm_of(verb.tenant(operation)).policy.name)
+        if verb_of(operation).places:
+            self.metrics.note(ticket, self.agent.replica.allocator.arm_of(ticket.tenant).policy.name)
         if isinstance(operation, HealVMs) and self.healer is not None:
             self.explainer.note_unhealed(ticket, operation, self.healer)
 
@@ -304,8 +305,12 @@ class Service:
     # --------------------------------------------------------------------------------------------- working
 
     def _stepped(self) -> None:
-        """The agent may have seen more."""
-        if self._read != _marked(self.agent.replica):
+        """The agent may have seen more of the feed: there may be something in it for others."""
+        replica = self.agent.replica
+        if replica.revision == self._seen and replica is self._read[0]:
+            return
+        self._seen = replica.revision
+        if self._read != _marked(replica):
             self._read_registry()
         self.changes.wake()
 

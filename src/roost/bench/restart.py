@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from roost.agent.agreement import check_against
 from roost.agent.replica import Replica
 from roost.bench.postgres import ThrowawayPostgres
 from roost.engine.recheck import Recheck
@@ -73,7 +74,7 @@ def _restart(kind: str, url: str, zone: Zone, vms: int, changes: int, progress: 
     caught_up = time.perf_counter() - started
     progress(f"checking {kind}", 1.0)
     check_invariants(store)
-    replica.check_against(store.load())
+    check_against(replica, store.load())
     store.close()
     progress(f"starting on {kind}", 1.0)
     runs = [_first_decision(url) for _ in range(3)]

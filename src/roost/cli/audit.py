@@ -29,6 +29,7 @@ def audit(
 
     What --repair does: sums are added up again from the VMs. It never places or removes a VM. Agents then load anew.
     """
+    from roost.agent.agreement import check_against
     from roost.agent.replica import Replica
     from roost.store.audit import audit as check
     from roost.store.audit import mending
@@ -45,7 +46,7 @@ def audit(
                 from roost.rules.policy import Policy
 
                 ledger = opened.load()
-                Replica(ledger, Policy.named("fast")).check_against(ledger)
+                check_against(Replica(ledger, Policy.named("fast")), ledger)
         if output is Form.JSON:
             print_json(report)
         else:

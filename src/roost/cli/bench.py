@@ -264,7 +264,7 @@ def walk(output: Output = Form.TABLE) -> None:
     if output is Form.JSON:
         print_json(result)
         return
-    title = f"{result['functions_entered']} functions entered, in {result['files']} files"
+    title = f"{result['functions_entered']} functions entered, {result['hops']} hops, {result['files']} files"
     console().print(_listing(title, result["by_file"]))
 
 

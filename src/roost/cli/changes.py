@@ -14,8 +14,8 @@ from roost.model.request import HOLD, hold_of
 
 if TYPE_CHECKING:
     from roost.client import Client
+    from roost.model.request import Placement
     from roost.wire.changes import ChangeView, EvictionReason
-    from roost.wire.tenants import Placement
 
 BEYOND = 2**62  # any revision
 NAMED = 3  # VMs and machines of one change that are named

@@ -1,10 +1,13 @@
 """Bounded caches: least recently used goes first, and what nobody has used for long goes too."""
 
+import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
+_value, _tick, _used = attrgetter("value"), attrgetter("tick"), attrgetter("used")
 
 
 @dataclass(slots=True)
@@ -63,6 +66,7 @@ class Pool(Generic[V]):
         self._clock, self._dropped = clock, dropped
         self._entries: dict[Hashable, _Entry[V]] = {}
         self._ticks = 0
+        self._oldest = -math.inf  # nothing has been unused for longer
 
     def get(self, key: Hashable) -> V | None:
         """The object of a key, now the most recently used; None counts as a miss."""
@@ -101,8 +105,11 @@ class Pool(Generic[V]):
     def expire(self) -> None:
         """Let go of what has not been used for `max_idle`."""
         oldest_allowed = self._clock() - self.max_idle
+        if oldest_allowed <= self._oldest:  # when all were looked at, none was as old as that
+            return
         for key in [key for key, entry in self._entries.items() if entry.used < oldest_allowed]:
             self.discard(key)
+        self._oldest = min(map(_used, self._entries.values()), default=oldest_allowed)
 
     def discard(self, key: Hashable) -> None:
         """Let go of one object, if it is there."""
@@ -114,8 +121,7 @@ class Pool(Generic[V]):
 
     def newest_first(self) -> Iterator[V]:
         """All objects, most recently used first."""
-        entries = sorted(self._entries.values(), key=lambda entry: -entry.tick)
-        return (entry.value for entry in entries)
+        return map(_value, sorted(self._entries.values(), key=_tick, reverse=True))
 
     def keys(self) -> list[Hashable]:
         """The keys, least recently used first."""

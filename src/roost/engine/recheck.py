@@ -49,40 +49,33 @@ class Holding(Protocol):
         """Another one after every change."""
 
 
-class TenantNumbers:
-    """A number for each tenant that holds machines in isolation, as rows have them. Never zero, never used again."""
+class TenantNumbers(dict[str, int]):
+    """A number for each tenant that holds machines in isolation, as rows have them. Never zero, never used again.
+
+    A tenant that has none gets one when it is asked for.
+    """
 
     def __init__(self) -> None:
-        self._numbers = {"": 0}
+        super().__init__({"": 0})
         self._last = 0
 
-    def __getitem__(self, tenant: str) -> int:
-        return self.give(tenant)
-
-    def give(self, tenant: str) -> int:
-        """A tenant's number; it gets one if it has none."""
-        number = self._numbers.get(tenant)
-        if number is None:
-            self._last += 1
-            number = self._numbers[tenant] = self._last
-        return number
+    def __missing__(self, tenant: str) -> int:
+        self._last += 1
+        self[tenant] = self._last
+        return self._last
 
     def peek(self, tenant: str) -> int:
         """A tenant's number, or the one it would get."""
-        return self._numbers.get(tenant, self._last + 1)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
+        return self.get(tenant, self._last + 1)
 
     def names(self) -> dict[int, str]:
         """The tenants by number."""
-        return {number: tenant for tenant, number in self._numbers.items()}
+        return {number: tenant for tenant, number in self.items()}
 
-    def keep(self, tenants: Container[str], numbers: Container[int]) -> None:
+    def only(self, tenants: Container[str], numbers: Container[int]) -> None:
         """Forget all but these; a tenant that comes back is another one."""
-        self._numbers = {
-            name: number for name, number in self._numbers.items() if not number or name in tenants or number in numbers
-        }
+        for name in [name for name, number in self.items() if number and name not in tenants and number not in numbers]:
+            del self[name]
 
 
 def rows_of(zone: Zone, holdings: Sequence[Holding], numbers: TenantNumbers) -> NDArray[np.void]:
@@ -271,3 +264,7 @@ class RecheckedRows:
         """A machine's condition changed."""
         if (at := self._at.get(machine)) is not None:
             self.rows[field][at] = value
+
+    def has_rule(self, rule: str, tenant: str) -> bool:
+        """Whether the policy that decides for a tenant has a rule of this name."""
+        return rule in self.recheck.arms[self.recheck.arm_of(tenant)].rules.names

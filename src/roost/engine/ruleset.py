@@ -182,6 +182,11 @@ class RuleSet:
         return (*clusters, *self.validators, *self.preferences, *self.tenant_rules)
 
     @cached_property
+    def names(self) -> frozenset[str]:
+        """What they are called."""
+        return frozenset(bound.rule.name for bound in self.bound)
+
+    @cached_property
     def columns(self) -> tuple[Rule, ...]:
         """The derived columns that the rules need, each after those it needs itself."""
         ordered: dict[Rule, None] = {}

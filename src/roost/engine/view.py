@@ -181,12 +181,13 @@ class View:
     def attempt(self) -> int:
         """Begin changes that may be undone as a whole; returns the revision to `rewind` to. End with `keep` or that."""
         self._attempting = True
-        return self.revision
+        return int(self.journal[0])
 
     def keep(self) -> None:
         """The attempt succeeded."""
         self._attempting = False
-        self._forget()
+        if len(self._history) > self._kept:
+            self._forget()
 
     def rewind(self, revision: int) -> None:
         """Undo every change since a revision, last first. The rows are as they were; the revision grows on."""

@@ -117,6 +117,8 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def wished_by(self, vms: Sequence[VM]) -> "Constraints":
         """Those of a new tenant: the places that all of its first VMs ask for are where later ones are to be, too."""
         first = vms[0]
+        if not (first.datacenter or first.cluster or first.generation):
+            return self
         pins = {
             pin: wanted
             for pin in PINS
@@ -213,9 +215,9 @@ def heeding(request: Request, constraints: Constraints) -> Request:
 
     One that names a datacenter or a cluster is not held to the other: it goes where it says, wherever that is.
     """
-    pins = constraints.pins
-    if not pins:
+    if not (constraints.datacenter or constraints.cluster or constraints.generation):
         return request
+    pins = constraints.pins
     found: list[VM] = []
     last: VM | None = None
     for vm in request.vms:
@@ -254,7 +256,7 @@ def hold_of(vm: str) -> str:
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
-    """One VM on one machine, by name."""
+    """A VM on a machine."""
 
     vm: str
     type: str

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
+from roost.engine.recheck import TenantNumbers
 from roost.engine.shape import Shape
-from roost.model.request import VM, Constraints
+from roost.model.change import Placed
+from roost.model.request import UNCONSTRAINED, VM, Constraints
 
 
 class RunningVM(msgspec.Struct, frozen=True, gc=False):
-    """A VM on a machine."""
+    """An entry of the books: a VM as it was placed, whose it is, and its row and shape on this copy."""
 
-    name: str
-    vm: VM
+    placed: Placed
     tenant: str
     machine: int
     shape: Shape
-    since: float = 0.0  # when it was first placed, in seconds since 1970; 0: nobody knows
+
+    @property
+    def name(self) -> str:
+        """Unique in the zone."""
+        return self.placed.vm
+
+    @property
+    def vm(self) -> VM:
+        """What was asked for."""
+        return self.placed.spec
+
+    @property
+    def since(self) -> float:
+        """When it was first placed, in seconds since 1970; 0: nobody knows."""
+        return self.placed.since
 
 
 class Tenant(msgspec.Struct, eq=False):
@@ -26,3 +43,60 @@ class Tenant(msgspec.Struct, eq=False):
     vms: dict[str, RunningVM] = {}
     created: int = 0  # VMs ever made, to name the next one
     stamp: int = 0  # the store's, for a tenant that a store knows
+
+
+class Books:
+    """The tenants of a zone and their VMs, by name and by machine. The rows are another matter."""
+
+    def __init__(self) -> None:
+        self.vms: dict[str, RunningVM] = {}
+        # By machine: VMs by identity. For a while two tenants may have VMs of the same name.
+        self._on: dict[int, dict[int, RunningVM]] = {}
+        self.reserved: set[str] = set()  # names that VMs had which may come back: none is given to another unasked
+        self.leaving: dict[str, RunningVM] = {}  # VMs in the books that are off their machines' rows: they give way
+        self.tenants: dict[str, Tenant] = {}
+        self.numbers = TenantNumbers()
+
+    def enter(self, running: RunningVM, *, named: bool = True) -> None:
+        """Write a VM into the books; the rows are another matter. Not `named`: another VM has its name for now."""
+        if named:
+            self.vms[running.name] = running
+        self.note_on(running)
+        tenant = self.tenants.get(running.tenant)
+        if tenant is None:
+            tenant = self.tenants[running.tenant] = Tenant(UNCONSTRAINED)
+        tenant.vms[running.name] = running
+
+    def rehouse(self, old: RunningVM, new: RunningVM) -> None:
+        """Write a VM into the books where it is now, in the place of where it was; the rows are another matter."""
+        self.vms[old.name] = self.tenants[old.tenant].vms[old.name] = new
+        self._on.get(old.machine, {}).pop(id(old), None)
+        self.note_on(new)
+
+    def strike(self, running: RunningVM, heir: RunningVM | None = None) -> None:
+        """Strike a VM from the books; an heir takes over its name. A tenant without VMs is forgotten."""
+        name, tenant = running.name, self.tenants[running.tenant]
+        if tenant.vms.get(name) is running:
+            del tenant.vms[name]
+        self._on.get(running.machine, {}).pop(id(running), None)
+        if heir is not None:
+            self.enter(heir)
+        elif self.vms.get(name) is running:
+            del self.vms[name]
+        if not tenant.vms:
+            del self.tenants[running.tenant]
+
+    def note_on(self, running: RunningVM) -> None:
+        """A VM is on its machine."""
+        if (there := self._on.get(running.machine)) is None:
+            there = self._on[running.machine] = {}
+        there[id(running)] = running
+
+    def giving_way(self, machine: int) -> Iterable[RunningVM]:
+        """The VMs of a machine that are below the highest band."""
+        return [vm for vm in self._on.get(machine, {}).values() if vm.shape.traits["priority"]]
+
+    def running_on(self, machines: Iterable[int]) -> dict[int, list[RunningVM]]:
+        """The VMs on some machines, by machine row, without those that are leaving."""
+        leaving = self.leaving
+        return {m: [vm for vm in self._on.get(m, {}).values() if leaving.get(vm.name) is not vm] for m in machines}

@@ -24,7 +24,8 @@ from roost.engine.selection import Engine, Look
 from roost.engine.shape import MOST_KNOWN, Shape
 from roost.model.errors import InvalidInput
 from roost.model.request import UNCONSTRAINED
-from roost.placing.allocator import Allocator, Arm
+from roost.placing.allocator import Allocator
+from roost.placing.arms import Arm
 from roost.placing.decision import Decision
 
 Verdict = Literal["refused", "cluster", "preferred", "tied"]

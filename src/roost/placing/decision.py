@@ -12,11 +12,13 @@ from roost.engine.steps import Steps, finish
 from roost.model.availability import Short, Spread
 from roost.model.request import Constraints, Placement, Request
 from roost.model.thresholds import Purpose
+from roost.placing.arms import Arm
+from roost.placing.books import RunningVM
+from roost.placing.explaining import explaining_past, why_not_past
 from roost.placing.gang import Trial
 
 if TYPE_CHECKING:
     from roost.placing.allocator import Allocator
-    from roost.placing.books import RunningVM
 
 
 class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -28,9 +30,12 @@ class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
     trial: Trial
     before: int  # the view's revision when the decision began and when it was done
     after: int
-    engine: Engine  # what decided: its rules are the ones to explain by
+    arm: Arm  # what decided: its rules are the ones to explain by
     allocator: Allocator
+    running: tuple[RunningVM, ...] = ()  # the VMs of the request as they are in the books
     victims: tuple[RunningVM, ...] = ()  # what gives way
+    short: tuple[Short, ...] = ()  # what best effort could not reach
+    spread: tuple[Spread, ...] = ()  # how the tenant's VMs lie now, of those that are held to any terms
 
     @property
     def ok(self) -> bool:
@@ -38,16 +43,9 @@ class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
         return bool(self.placements)
 
     @property
-    def short(self) -> tuple[Short, ...]:
-        """What best effort could not reach."""
-        machines = self.allocator.zone.machines
-        return self.trial.short(machines["rack"], machines["update_domain"]) if self.ok else ()
-
-    @property
-    def spread(self) -> tuple[Spread, ...]:
-        """How the tenant's VMs lie now, of those that are held to any terms."""
-        machines = self.allocator.zone.machines
-        return self.trial.spread(machines["rack"], machines["update_domain"]) if self.ok else ()
+    def engine(self) -> Engine:
+        """What chose the machines."""
+        return self.arm.engine
 
     @property
     def purpose(self) -> Purpose:
@@ -68,8 +66,8 @@ class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def explaining(self, vm: int | None = None, *, remedied: bool = True) -> Steps[Explanation]:
         """The same a step at a time; not `remedied`: without what would make a refused request fit."""
-        return self.allocator.explaining_past(self, vm, remedied=remedied)
+        return explaining_past(self.allocator, self, vm, remedied=remedied)
 
     def why_not(self, machine: str, vm: int | None = None) -> WhyNot:
         """Why a machine did not get a VM of the request (the first, or the one that failed, unless `vm` says which)."""
-        return self.allocator.why_not_past(self, machine, vm)
+        return why_not_past(self.allocator, self, machine, vm)

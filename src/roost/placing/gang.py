@@ -47,6 +47,7 @@ class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
     shapes: tuple[Shape, ...]  # by index in the request
     seating: Seating  # where the tenant's VMs were before, and by which terms
     machines: tuple[int, ...]  # shorter than `order` if a VM found none
+    failed_vm: int | None = None  # index in the request of the VM that found no machine
     refused: tuple[int, ...] = ()  # units (see `TenantDesk.unit_of`) known to be too small; see `closed_units`
     tried: tuple[int, ...] = ()  # of these, those that were tried
     rungs: tuple[int, ...] = ()  # by place in the order: of `Terms.rungs`, the one it was held to; 0 where it ends
@@ -56,11 +57,6 @@ class Trial(msgspec.Struct, frozen=True, eq=False, gc=False):
     aside: NDArray[np.int64] = NOWHERE  # machines that were not to have any
     sought: bool = False  # not each VM by itself got the best machine: only so all of them found one
     overfills: bool = False  # VMs of lower priority have to give way
-
-    @property
-    def failed_vm(self) -> int | None:
-        """Index in the request of the VM that found no machine."""
-        return None if len(self.machines) == len(self.order) else self.order[len(self.machines)]
 
     @property
     def places(self) -> list[tuple[int, Shape]]:
@@ -282,7 +278,7 @@ def _placing_as_sought(engine: Engine, failed: Trial, search: Search) -> Steps[T
     _at_once(view, view.place, [(step.machine, shapes[step.vm]) for step in steps])
     view.note_overfilled()
     order, machines, rungs = zip(*steps, strict=True)
-    found = {"order": order, "machines": machines, "rungs": rungs if any(rungs) else ()}
+    found = {"order": order, "machines": machines, "failed_vm": None, "rungs": rungs if any(rungs) else ()}
     return msgspec.structs.replace(failed, **found, refused=(), tried=(), sought=True)
 
 
@@ -381,7 +377,8 @@ def _attempt(
             engine.view.keep()
         else:
             engine.view.rewind(before)
-    return Trial(order, shapes, seating, tuple(machines), refused, tried, tuple(rungs), hits, updated, choice)
+    failed = None if whole else order[len(machines)]
+    return Trial(order, shapes, seating, tuple(machines), failed, refused, tried, tuple(rungs), hits, updated, choice)
 
 
 def _open(engine: Engine, part: Part, homes: tuple[int, ...], wanted: int, refused: tuple[int, ...]) -> None:

@@ -18,9 +18,8 @@ def placing_order(zone: Zone, shapes: Sequence[Shape], sets: Sequence[str] = ())
     A VM that fits few racks would find them taken (for the tenant's fault domains) by VMs that fit anywhere. `sets`:
     of each VM, if its tenant has any.
     """
-    first = shapes[0]
     order = list(range(len(shapes)))
-    if not all(shape is first for shape in shapes):
+    if len(set(map(id, shapes))) > 1:
         eases = {id(shape): _ease(zone, shape) for shape in {id(shape): shape for shape in shapes}.values()}
         order.sort(key=lambda i: eases[id(shapes[i])])
     if sets:

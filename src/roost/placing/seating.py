@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Terms
-
-if TYPE_CHECKING:
-    from roost.placing.books import RunningVM
+from roost.placing.books import RunningVM
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,10 +14,8 @@ from roost.engine.shape import Shape
 from roost.engine.view import View
 from roost.model.errors import InvariantBroken
 from roost.model.request import HOLD, hold_of
-
-if TYPE_CHECKING:
-    from roost.placing.allocator import Allocator
-    from roost.placing.books import RunningVM
+from roost.placing.books import RunningVM
+from roost.placing.zone_copy import ZoneCopy
 
 DIGITS = 9  # of prices that are compared
 LEAST = 1e-9  # that a VM costs: for nothing, one of a higher band could go instead of a lower one
@@ -52,7 +50,7 @@ def never(_vm: RunningVM) -> bool:
 
 
 def choose_victims(
-    allocator: Allocator,
+    copy: ZoneCopy,
     room: Mapping[int, np.ndarray],
     bands: Mapping[int, int],
     terms: EvictionTerms,
@@ -67,17 +65,17 @@ def choose_victims(
     """
     chosen: dict[str, RunningVM] = {}
     for machine, left in room.items():
-        short = np.maximum(0, -left - _freed(allocator, machine, chosen.values())).tolist()
+        short = np.maximum(0, -left - _freed(copy, machine, chosen.values())).tolist()
         if not any(short):
             continue
-        candidates = _candidates(allocator, machine, bands[machine], terms, at, fixed, chosen)
+        candidates = _candidates(copy, machine, bands[machine], terms, at, fixed, chosen)
         found = cheapest(short, candidates)
         if found is None:
             if fixed is never:
-                raise InvariantBroken(f"machine {allocator.zone.machine_names[machine]} is over capacity")
+                raise InvariantBroken(f"machine {copy.zone.machine_names[machine]} is over capacity")
             raise MustWait
         chosen.update((vm.name, vm) for candidate in found for vm in candidate.vms)
-    return tuple(_without_spare(allocator, chosen, room))
+    return tuple(_without_spare(copy, chosen, room))
 
 
 class Price(NamedTuple):
@@ -95,13 +93,13 @@ class Prices:
     A price holds until something changes on the machine, so it is kept; the age of VMs may be out by an hour.
     """
 
-    def __init__(self, allocator: Allocator, terms: EvictionTerms) -> None:
-        self._allocator, self._terms = allocator, terms
+    def __init__(self, copy: ZoneCopy, terms: EvictionTerms) -> None:
+        self._copy, self._terms = copy, terms
         self._kept: dict[tuple[tuple[int, ...], int, int], Price] = {}
 
     def at(self, at: float, fixed: Callable[[RunningVM], bool], view: View | None = None) -> AllPrices:
-        """The prices at a time, if those that are `fixed` cannot be asked. `view`: another one than the allocator's."""
-        rows, keeps = view or self._allocator.view, view is None
+        """The prices at a time, if those that are `fixed` cannot be asked. `view`: another one than the copy's."""
+        rows, keeps = view or self._copy.view, view is None
 
         def prices(shape: Shape, machines: Sequence[int]) -> list[Cost | None]:
             band, found, work = shape.traits["priority"], list[Cost | None](), WORK
@@ -119,7 +117,7 @@ class Prices:
                 ):
                     price = None
                     if work > 0:
-                        candidates = _candidates(self._allocator, machine, band, self._terms, at, fixed, {})
+                        candidates = _candidates(self._copy, machine, band, self._terms, at, fixed, {})
                         work -= 1 + len(candidates)
                         price = _price(rows, key, candidates)
                         if price is not None and keeps and self._lasts(machine, band, candidates, rows):
@@ -131,7 +129,7 @@ class Prices:
 
     def _lasts(self, machine: int, band: int, candidates: Sequence[Candidate], view: View) -> bool:
         """Whether a price stays as it is as long as the machine does: it is about single VMs there, and all of them."""
-        tenants, there = self._allocator.tenants, self._allocator.giving_way(machine)
+        tenants, there = self._copy.tenants, self._copy.giving_way(machine)
         whole = len(candidates) == sum(vm.shape.traits["priority"] > band for vm in there)
         alone = not any(tenants[vm.tenant].constraints.evict_together for each in candidates for vm in each.vms)
         return whole and alone and bool((view.machines[machine]["free"][-1] >= 0).all())
@@ -155,13 +153,13 @@ def _price(view: View, wish: tuple[tuple[int, ...], int, int], candidates: Seque
     return Price(cost, tuple(vm for each in found for vm in each.vms))
 
 
-def _freed(allocator: Allocator, machine: int, gone: Iterable[RunningVM]) -> np.ndarray:
-    return np.array(_amounts(allocator, machine, gone), np.int64)
+def _freed(copy: ZoneCopy, machine: int, gone: Iterable[RunningVM]) -> np.ndarray:
+    return np.array(_amounts(copy, machine, gone), np.int64)
 
 
-def _amounts(allocator: Allocator, machine: int, vms: Iterable[RunningVM]) -> tuple[int, ...]:
+def _amounts(copy: ZoneCopy, machine: int, vms: Iterable[RunningVM]) -> tuple[int, ...]:
     """What VMs take of a machine, by resource."""
-    generation, total = int(allocator.zone.machines[machine]["generation"]), [0] * len(allocator.zone.resources)
+    generation, total = int(copy.zone.machines[machine]["generation"]), [0] * len(copy.zone.resources)
     for vm in vms:
         if vm.machine == machine:
             total = [has + more for has, more in zip(total, vm.shape.amounts[generation], strict=True)]
@@ -169,7 +167,7 @@ def _amounts(allocator: Allocator, machine: int, vms: Iterable[RunningVM]) -> tu
 
 
 def _candidates(
-    allocator: Allocator,
+    copy: ZoneCopy,
     machine: int,
     band: int,
     terms: EvictionTerms,
@@ -180,39 +178,39 @@ def _candidates(
     """The VMs of lower priority than a band on a machine, each with those that would have to go with it."""
     found: list[Candidate] = []
     seen: set[str] = set(chosen)
-    for vm in allocator.giving_way(machine):
+    for vm in copy.giving_way(machine):
         if vm.name in seen or vm.shape.traits["priority"] <= band:
             continue
-        group = going_with(allocator, vm, band)
+        group = going_with(copy, vm, band)
         seen.update(each.name for each in group)
         if any(map(fixed, group)):
             continue
-        amounts = _amounts(allocator, machine, group)
-        found.append(Candidate(group, amounts, _total(_cost(allocator, each, terms, at) for each in group)))
+        amounts = _amounts(copy, machine, group)
+        found.append(Candidate(group, amounts, _total(_cost(copy, each, terms, at) for each in group)))
     return found
 
 
-def going_with(allocator: Allocator, vm: RunningVM, band: int = 0) -> tuple[RunningVM, ...]:
+def going_with(copy: ZoneCopy, vm: RunningVM, band: int = 0) -> tuple[RunningVM, ...]:
     """A VM and those that have to go with it: room held for it, and the tenant's others if it wants that.
 
     `band`: those of this one, and above, stay.
     """
-    tenant = allocator.tenants[vm.tenant]
+    tenant = copy.tenants[vm.tenant]
     if tenant.constraints.evict_together:
         return tuple(each for each in tenant.vms.values() if each.shape.traits["priority"] > band)
     hold = tenant.vms.get(hold_of(vm.name))
     return (vm, hold) if hold is not None else (vm,)
 
 
-def _cost(allocator: Allocator, vm: RunningVM, terms: EvictionTerms, at: float) -> Cost:
+def _cost(copy: ZoneCopy, vm: RunningVM, terms: EvictionTerms, at: float) -> Cost:
     """What it costs that a VM gives way."""
-    row = allocator.zone.machines[vm.machine]
+    row = copy.zone.machines[vm.machine]
     takes, capacity = vm.shape.amounts[int(row["generation"])], row["capacity"].tolist()
     share = max(amount / max(1, whole) for amount, whole in zip(takes, capacity, strict=True))
     old = min(1.0, max(0.0, at - vm.since) / FULL_AGE) if vm.since else 1.0
     plain = terms.number * (not vm.name.endswith(HOLD)) + terms.size * share + terms.age * old
     cost = max(LEAST, plain * terms.types.get(vm.vm.type, 1.0))
-    return tuple(cost if band == vm.shape.traits["priority"] else 0.0 for band in range(1, len(allocator.zone.bands)))
+    return tuple(cost if band == vm.shape.traits["priority"] else 0.0 for band in range(1, len(copy.zone.bands)))
 
 
 def _total(costs: Iterable[Cost]) -> Cost:
@@ -293,28 +291,26 @@ def _greedy(short: Sequence[int], wanted: Sequence[int], candidates: Sequence[Ca
     return taken
 
 
-def _without_spare(
-    allocator: Allocator, chosen: Mapping[str, RunningVM], room: Mapping[int, np.ndarray]
-) -> list[RunningVM]:
+def _without_spare(copy: ZoneCopy, chosen: Mapping[str, RunningVM], room: Mapping[int, np.ndarray]) -> list[RunningVM]:
     """Without those that can stay after all, as VMs that go with others have freed their machines, too."""
     victims = dict(chosen)
     for name, vm in sorted(chosen.items(), key=lambda item: item[0].endswith(HOLD)):
         if name not in victims or (name.endswith(HOLD) and name.removesuffix(HOLD) in victims):
             continue  # it stays with others, or goes with its VM
         group = [vm]
-        if allocator.tenants[vm.tenant].constraints.evict_together:
+        if copy.tenants[vm.tenant].constraints.evict_together:
             group = [each for each in victims.values() if each.tenant == vm.tenant]
-        if _can_stay(allocator, group, victims.values(), room):
+        if _can_stay(copy, group, victims.values(), room):
             for each in group:
                 del victims[each.name]
     return list(victims.values())
 
 
 def _can_stay(
-    allocator: Allocator, group: Sequence[RunningVM], victims: Iterable[RunningVM], room: Mapping[int, np.ndarray]
+    copy: ZoneCopy, group: Sequence[RunningVM], victims: Iterable[RunningVM], room: Mapping[int, np.ndarray]
 ) -> bool:
     """Whether there is room for all of a group, if the other victims go."""
     return not any(
-        (room[machine] + _freed(allocator, machine, victims) < _freed(allocator, machine, group)).any()
+        (room[machine] + _freed(copy, machine, victims) < _freed(copy, machine, group)).any()
         for machine in {each.machine for each in group} & room.keys()
     )

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from roost.agent.agent import AgentMemory
+from roost.model.change import Placed
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue
 from roost.model.request import VM
@@ -92,7 +93,7 @@ def unpacked(data: bytes, catalogue: Catalogue) -> tuple[Checkpoint, Ledger]:
     ledger.registry = {(kind, name): value for kind, name, value in holdings.registry}
     kinds = holdings.kinds
     ledger.vms = {
-        name: VMRow(tenant, machine, kinds[kind], since)
+        name: VMRow(tenant, Placed(name, kinds[kind], machine, since))
         for name, (tenant, machine, kind, since) in holdings.vms.items()
     }
     return file.checkpoint, ledger

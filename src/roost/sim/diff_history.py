@@ -19,12 +19,14 @@ from roost.model.change import Entry
 from roost.model.errors import InvalidInput
 from roost.model.request import HOLD, Placement, Request
 from roost.model.thresholds import Purpose
-from roost.placing.allocator import Allocator, Arm, Usage
+from roost.placing.allocator import Allocator
+from roost.placing.arms import Arm
 from roost.placing.books import RunningVM
 from roost.placing.contrast import Contrast
 from roost.placing.decision import Decision
 from roost.placing.gang import Trial, closed_units
 from roost.placing.seating import seating
+from roost.placing.zone_copy import Usage
 from roost.rules.policy import Policy
 from roost.sim.diff import Diff
 from roost.sim.differences import DifferenceLog, Differences
@@ -170,7 +172,7 @@ class _Recorded:
         )
         placements = tuple(Placement(each.vm, each.spec.type, each.machine) for each in entry.placed)
         at = allocator.view.revision
-        return Decision(request, entry.constraints, placements, trial, at, at, arm.engine, allocator)
+        return Decision(request, entry.constraints, placements, trial, at, at, arm, allocator)
 
     def _running(self, tenant: str) -> Collection[RunningVM]:
         known = self._allocator.tenants.get(tenant)

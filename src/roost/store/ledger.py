@@ -14,6 +14,7 @@ from roost.model.change import Entry, Placed
 from roost.model.errors import InvariantBroken
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import VM, Constraints
+from roost.model.rows import MachineState
 
 STARTING = {"state": 0, "health": 100, "failures": 0, "versions_behind": 0}  # the condition of a new machine
 
@@ -43,6 +44,10 @@ class MachineRow(msgspec.Struct, gc=False):
         """What VMs of all bands take together, by resource."""
         return [sum(self.used[r::resources]) for r in range(resources)]
 
+    def is_empty(self, resources: int) -> bool:
+        """Whether it is ready and runs no VM of the highest band, nor any that has it for itself."""
+        return self.state == MachineState.READY and not self.owner and not any(self.used[:resources])
+
 
 class TenantRow(msgspec.Struct, frozen=True, gc=False):
     """A tenant that has VMs."""
@@ -53,17 +58,25 @@ class TenantRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class VMRow(msgspec.Struct, frozen=True, gc=False):
-    """A VM that runs."""
+    """A VM that runs: as it was placed, and whose it is."""
 
     tenant: str
-    machine: str
-    spec: VM
-    since: float = 0.0  # when it was first placed; 0: nobody wrote that down
+    placed: Placed
 
-    @classmethod
-    def of(cls, tenant: str, placed: Placed) -> VMRow:
-        """What is placed for a tenant."""
-        return cls(tenant, placed.machine, placed.spec, placed.since)
+    @property
+    def machine(self) -> str:
+        """Where it runs."""
+        return self.placed.machine
+
+    @property
+    def spec(self) -> VM:
+        """What was asked for."""
+        return self.placed.spec
+
+    @property
+    def since(self) -> float:
+        """When it was first placed; 0: nobody wrote that down."""
+        return self.placed.since
 
 
 class ClusterRow(msgspec.Struct, frozen=True, gc=False):
@@ -217,11 +230,11 @@ class Ledger:
     def _place(self, placed: Placed, tenant: str) -> None:
         if placed.vm in self.vms:
             raise InvariantBroken(f"VM {placed.vm} is placed twice")
-        self.vms[placed.vm] = VMRow.of(tenant, placed)
+        self.vms[placed.vm] = VMRow(tenant, placed)
         self.accounts.put(self.machines[placed.machine], placed.spec, tenant, 1)
 
     def _release(self, placed: Placed, tenant: str) -> None:
-        if self.vms.pop(placed.vm, None) != VMRow.of(tenant, placed):
+        if self.vms.pop(placed.vm, None) != VMRow(tenant, placed):
             raise InvariantBroken(f"VM {placed.vm} is released from {placed.machine}, where it is not")
         self.accounts.put(self.machines[placed.machine], placed.spec, tenant, -1)
 

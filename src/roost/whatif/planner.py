@@ -258,7 +258,9 @@ class _Planner:
             self.view.remove(trial.machines[0], shape)
             return False
         self.view.remove(vm.machine, vm.shape)
-        step = _Step(vm, RunningVM(vm.name, vm.vm, vm.tenant, trial.machines[0], shape))
+        machine = trial.machines[0]
+        placed = msgspec.structs.replace(vm.placed, machine=self.zone.machine_names[machine], since=0.0)
+        step = _Step(vm, RunningVM(placed, vm.tenant, machine, shape))
         self._book(step.old, step.new)
         steps.append(step)
         return True

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from roost.model.request import Placement
 from roost.wire.basics import Wire
-from roost.wire.tenants import Placement
 
 
 class EvictionReason(Wire, frozen=True):

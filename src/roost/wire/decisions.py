@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from roost.model.availability import Short
-from roost.model.request import Constraints
+from roost.model.request import Constraints, Placement
 from roost.wire.basics import MOST_COUNT, Asked, FullName, TenantName, Wire
 from roost.wire.problems import ReasonView, RemedyView
-from roost.wire.tenants import EvictedVM, Placement, Wishes
+from roost.wire.tenants import EvictedVM, Wishes
 
 
 class Question(Asked, frozen=True):

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from roost.model.availability import Short, Spread
-from roost.model.request import UNCONSTRAINED, Constraints
+from roost.model.request import UNCONSTRAINED, Constraints, Placement
 from roost.wire.basics import LONGEST_KEY, MOST_COUNT, Asked, FullName, MoveStep, TenantName, VMName, Wire, Word
 from roost.wire.problems import Problem
 
@@ -75,14 +75,6 @@ class Batch(Asked, frozen=True):
     """Many requests in one call. Each is done or not done by itself."""
 
     requests: Annotated[tuple[BatchItem, ...], Meta(min_length=1, max_length=10_000)]
-
-
-class Placement(Wire, frozen=True, gc=False):
-    """A VM on a machine."""
-
-    vm: str
-    type: str
-    machine: str
 
 
 class EvictedVM(Wire, frozen=True, gc=False):

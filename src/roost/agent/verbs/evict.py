@@ -36,7 +36,7 @@ def _decide(context: Context, operation: EvictVMs, ticket: Ticket) -> Proposal:
         if not vm.shape.traits["priority"]:
             remedy = "name VMs of lower ones: only those give way"
             raise InvalidInput(f"vms[{i}]", f"{name} is of the highest priority", remedy)
-        gone.update((other.name, context.replica.running(other)) for other in going_with(allocator, vm))
+        gone.update((other.name, other.placed) for other in going_with(allocator, vm))
     grace = allocator.arm_of(operation.tenant).policy.rules.evictions.grace
     return store.Release(
         tenant=operation.tenant,

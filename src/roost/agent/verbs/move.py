@@ -48,9 +48,9 @@ def _decide(context: Context, operation: MoveVM, ticket: Ticket) -> Proposal:
         return store.Decline(**common)
     cancel = operation.step == "cancel"
     if cancel and move.hold is not None:
-        held = (replica.running(move.hold),)
+        held = (move.hold.placed,)
         return store.Release(tenant=operation.tenant, premise=operation.premise, released=held, **common)
-    tenant, vm = allocator.tenants[operation.tenant], replica.running(move.vm)
+    tenant, vm = allocator.tenants[operation.tenant], move.vm.placed
     return store.Move(
         tenant=operation.tenant,
         premise=operation.premise,

@@ -37,7 +37,7 @@ class PlaceVMs(Operation, frozen=True, tag="place"):
 
 
 def _decide(context: Context, operation: PlaceVMs, ticket: Ticket) -> Proposal:
-    return propose(context, ticket, _wanted(context.allocator, operation))
+    return propose(context, ticket, _wanted(context.replica.allocator, operation))
 
 
 def _wanted(allocator: Allocator, operation: PlaceVMs) -> Wanted:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from roost.agent.context import Context
 from roost.agent.settings import ROUND_SECONDS
 from roost.agent.ticket import Ticket, Unfinished
 from roost.agent.verbs.verb import Wanted
 from roost.engine.choice import BEST
-from roost.model.request import Request
 from roost.model.thresholds import PURPOSES
 from roost.placing.search import IN_ALL, IN_VAIN, Search
 from roost.store import contract as store
 from roost.store.contract import Proposal, Record
+
+_placed = attrgetter("placed")
 
 
 def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
@@ -22,12 +25,14 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
     known = replica.allocator.tenants.get(request.tenant)
     stamp = known.stamp if known else 0
     choice = context.avoidance.draw()
-    ticket.search = ticket.search or _search(request, context)
+    if len(request.vms) > 1 and ticket.search is None:
+        ticket.search = Search(IN_VAIN, IN_ALL, context.clock, ROUND_SECONDS)  # for a way to place all of them
     decision = ticket.decision = replica.place(
         request, round_, position, choice, at, purpose, leaving, ticket.search, aside
     )
     ticket.decided = context.clock()
-    if not decision.ok and ticket.unfinished and not ticket.dry:
+    ok = decision.ok
+    if not ok and ticket.unfinished and not ticket.dry:
         raise Unfinished
     if (
         context.shadow is not None
@@ -35,7 +40,7 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
         and not (decision.trial.sought or len(aside) or ticket.dry)
     ):  # what avoids conflicts, or machines, or was sought for the sake of other VMs, is no policy's choice
         context.shadow.look(decision)
-    arm = replica.allocator.arm_of(request.tenant)
+    arm = decision.arm
     trial, names = decision.trial, replica.allocator.zone.machine_names
     order = trial.order
     record = Record(
@@ -52,7 +57,7 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
         decided_us=int((ticket.decided - ticket.started) * 1e6),
         constraints=decision.constraints,
         order=() if len(order) == 1 or order == tuple(range(len(order))) else order,
-        found=() if decision.ok else tuple([names[m] for m in trial.machines]),
+        found=() if ok else tuple([names[m] for m in trial.machines]),
         refused=trial.tried,
         rungs=trial.rungs,
         short=decision.short,
@@ -63,9 +68,9 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
         avoiding=trial.choice != BEST,
         purpose=PURPOSES[decision.purpose],
     )
-    if not decision.ok:
+    if not ok:
         return store.Decline(key=ticket.key, request=ticket.request, record=record)
-    placed = replica.placed(round_, position)
+    placed = tuple(map(_placed, decision.running))
     seen = store.NOTHING
     if context.settings.strict:
         index = replica.allocator.zone.machine_index
@@ -75,18 +80,13 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
         request=ticket.request,
         record=record,
         tenant=request.tenant,
-        premise=ticket.operation.premise,
+        premise=ticket.premise,
         constraints=decision.constraints,
         stamp=stamp,
         placed=placed,
-        leaving=tuple([replica.running(vm) for vm in leaving]),
+        leaving=tuple(map(_placed, leaving)),
         victims=record.victims,
         grace=arm.policy.rules.evictions.grace,
         requeued=wanted.requeued,
         seen=seen,
     )
-
-
-def _search(request: Request, context: Context) -> Search | None:
-    """For a way to place all VMs of a request, if there are several."""
-    return Search(IN_VAIN, IN_ALL, context.clock, ROUND_SECONDS) if len(request.vms) > 1 else None

@@ -28,13 +28,13 @@ class ReleaseVMs(Operation, frozen=True, tag="release"):
 def _decide(context: Context, operation: ReleaseVMs, ticket: Ticket) -> Proposal:
     """A tenant is deleted with all of its VMs that wait to be placed again, if need be nothing but those."""
     replica, name, common = context.replica, operation.tenant, context.common(ticket)
-    waiting = () if operation.vms else replica.waiting_of(name)
+    waiting = () if operation.vms else replica.waiting.of(name)
     if (tenant := replica.allocator.tenants.get(name)) is None:
         # Nothing runs that has a stamp: only a copy that has just heard everything knows of all that waits.
         if not waiting or not (ticket.asked or ticket.dry):
             raise UnknownName("tenant", "tenant with VMs", name, replica.allocator.tenants)
         return store.Release(tenant=name, released=(), waiting=waiting, **common)
-    released = tuple([replica.running(tenant.vms[vm]) for vm in leaving(name, operation.vms, tenant)])
+    released = tuple([tenant.vms[vm].placed for vm in leaving(name, operation.vms, tenant)])
     stamp = None if operation.vms else tenant.stamp
     return store.Release(
         tenant=name, premise=operation.premise, released=released, stamp=stamp, waiting=waiting, **common

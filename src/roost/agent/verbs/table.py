@@ -17,7 +17,7 @@ from roost.agent.verbs.machines import ADD_MACHINES, REMOVE_MACHINES, AddMachine
 from roost.agent.verbs.move import MOVE, MoveVM
 from roost.agent.verbs.place import PLACE, PlaceVMs
 from roost.agent.verbs.release import RELEASE, ReleaseVMs
-from roost.agent.verbs.verb import AnyVerb, Tenants
+from roost.agent.verbs.verb import AnyVerb
 
 VERBS: dict[type[Operation], AnyVerb] = {
     PlaceVMs: PLACE,  # VMs of a tenant get machines: it is created, or scaled out
@@ -37,11 +37,6 @@ VERBS: dict[type[Operation], AnyVerb] = {
 def verb_of(operation: Operation) -> AnyVerb:
     """The verb of an operation."""
     return VERBS[type(operation)]
-
-
-def size_of(operation: Operation, tenants: Tenants) -> int:
-    """How many VMs an operation is about, as far as an agent's copy knows; at the least one."""
-    return VERBS[type(operation)].size(operation, tenants)
 
 
 def read_operation(given: bytes) -> Operation:

@@ -29,7 +29,7 @@ from roost.store.contract import Decided
 from roost.wire.basics import KEY, LONGEST_KEY, MATCH
 from roost.wire.decisions import CandidateView, ExplanationView, ScoreView, StageView
 from roost.wire.problems import Problem, ReasonView, RemedyView
-from roost.wire.tenants import Done, EvictedVM, Placed, Placement, VMWish
+from roost.wire.tenants import Done, EvictedVM, Placed, VMWish
 
 T = TypeVar("T")
 ETAG = re.compile(r'^(?:W/)?"?(\d{1,19})"?$')
@@ -214,7 +214,7 @@ async def placed(asking: Asking, tenant: str, ticket: Ticket, *, dry_run: bool =
     return Placed(
         tenant=tenant,
         generation=answer.generation,
-        vms=[Placement(vm=p.vm, type=p.type, machine=p.machine) for p in answer.placements],
+        vms=answer.placements,
         decision=asking.decision,
         retries=answer.retries,
         replayed=answer.replayed,

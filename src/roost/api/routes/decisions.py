@@ -27,11 +27,10 @@ from roost.api.routes.common import (
     vms_of,
 )
 from roost.engine.explain import WhyNot
-from roost.model.request import Request
+from roost.model.request import Placement, Request
 from roost.placing.decision import Decision
 from roost.store.contract import Decided, Store
 from roost.wire.decisions import DecisionPage, DecisionView, ExplanationView, Question, WhyNotQuestion, WhyNotView
-from roost.wire.tenants import Placement
 from roost.wire.zone import CapacityView, TypeCapacity
 
 KeyPath = Annotated[str, Parameter(max_length=300, description="The key of a decision.")]

@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import re
 from collections import Counter
+from collections.abc import Awaitable
 from itertools import islice
 from typing import Annotated, Any
 
@@ -131,11 +132,11 @@ async def create_tenant(
     return _response(await create(asking_of(scope), data, key, dry_run))
 
 
-async def create(asking: Asking, wish: TenantWish, key: str | None, dry_run: bool = False) -> Placed:
+def create(asking: Asking, wish: TenantWish, key: str | None, dry_run: bool = False) -> Awaitable[Placed]:
     """What `create_tenant` does."""
     constraints = None if wish.constraints == UNCONSTRAINED else wish.constraints
     operation = PlaceVMs(_request(wish.tenant, wish, constraints, asking), generation=0)
-    return await _place(asking, operation, key, dry_run)
+    return _place(asking, operation, key, dry_run)
 
 
 @post(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from roost.model.change import Placed
 from roost.model.request import hold_of
 from roost.model.rows import OCCUPIED
 from roost.store.contract import Committed, Move, Outcome
-from roost.store.ledger import TenantRow, VMRow
+from roost.store.ledger import TenantRow
 from roost.store.settle.rows import Names
 from roost.store.settle.settling import Lost, Settling
 from roost.store.settle.vms import check_premise, check_tenant, put_on, room_of, take_off
@@ -70,8 +68,9 @@ def _check_moving(proposal: Move, known: TenantRow, settling: Settling) -> None:
         raise Lost("gone", f"tenant {tenant} runs no VM {vm.vm}", stamp=known.stamp)
     if there.machine != vm.machine or there.spec != vm.spec:
         raise Lost("tenant", f"VM {vm.vm} is another one by now", stamp=known.stamp)
-    held, hold = VMRow(tenant, proposal.machine, vm.spec) if proposal.held else None, vms.get(hold_of(vm.vm))
-    if (hold and msgspec.structs.replace(hold, since=0.0)) != held:
+    hold = vms.get(hold_of(vm.vm))
+    found = (hold.tenant, hold.machine, hold.spec) if hold else None
+    if found != ((tenant, proposal.machine, vm.spec) if proposal.held else None):
         raise Lost("tenant", f"what is held for VM {vm.vm} is another by now", stamp=known.stamp)
 
 
@@ -83,6 +82,7 @@ def _try(proposal: Move, settling: Settling) -> None:
         raise Lost("machine", f"machine {target} is no more")
     if settling.strict and settling.started.get(target) != proposal.seen.get(target):
         raise Lost("stale", f"machine {target} has changed", (target,))
+    settling.check_sums(proposal)
     if problem := (tested.replace if proposal.held else tested.place)(target, spec, tenant):
         raise Lost("room", f"machine {target}: {problem}", (target,))
     demand = settling.accounts.demand(spec, facts.machines[target])

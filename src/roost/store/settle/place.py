@@ -90,15 +90,15 @@ def settle(proposal: Place, settling: Settling) -> Outcome:
 def _try(proposal: Place, leaving: Sequence[Placed], touched: Collection[str], stamp: int, settling: Settling) -> None:
     """All machines take their VMs, on which these are then, as the rules see them; or none is changed."""
     facts, tested, tenant = settling.facts, settling.tested, proposal.tenant
-    left = {each.vm for each in leaving}
     tried: list[Placed] = []
     names: set[str] = set()
-    kept = tested.keep([each.machine for each in leaving])
+    left: Collection[str] = {each.vm for each in leaving} if leaving else ()
+    kept = tested.keep([each.machine for each in leaving]) if leaving else {}
     for each in leaving:
         tested.remove(each.machine, each.spec, tenant)
     try:
         for each in _highest_first(proposal.placed, settling.accounts):
-            if (each.vm in facts.vms and each.vm not in left) or each.vm in names:
+            if each.vm in names or (each.vm in facts.vms and each.vm not in left):
                 raise Lost("name", f"a VM {each.vm} runs already", stamp=stamp)
             # As its own priority sees the machine, so with the victims there.
             if problem := tested.place(each.machine, each.spec, tenant):
@@ -107,6 +107,7 @@ def _try(proposal: Place, leaving: Sequence[Placed], touched: Collection[str], s
             names.add(each.vm)
         if settling.accounts.bands > 1 or proposal.victims:
             eviction.check_evicted(proposal, touched, settling)
+        settling.check_sums(proposal)
     except (Lost, InvalidInput):
         for again in reversed(tried):
             tested.remove(again.machine, again.spec, tenant)

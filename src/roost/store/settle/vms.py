@@ -39,15 +39,14 @@ def room_of(settling: Settling, machine: str) -> list[int]:
 
 def as_it_runs(settling: Settling, vm: Placed) -> Placed:
     """A VM that is where a proposal says, with all that the store knows of it."""
-    there = settling.facts.vms[vm.vm]
-    return Placed(vm.vm, there.spec, there.machine, there.since)
+    return settling.facts.vms[vm.vm].placed
 
 
 def put_on(settling: Settling, placed: Sequence[Placed], tenant: str, versions: dict[str, int]) -> None:
     """The rows have these VMs."""
     for each in placed:
         settling.accounts.put(settling.touch(each.machine, versions), each.spec, tenant, 1)
-        settling.facts.vms[each.vm] = settling.result.vms[each.vm] = VMRow.of(tenant, each)
+        settling.facts.vms[each.vm] = settling.result.vms[each.vm] = VMRow(tenant, each)
 
 
 def take_off(settling: Settling, released: Sequence[Placed], tenant: str, versions: dict[str, int]) -> None:
