@@ -8,16 +8,19 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roost.agent.verbs.heal import HealVMs
 from roost.agent.verbs.place import PlaceVMs
 from roost.agent.verbs.release import ReleaseVMs
-from roost.model.request import Constraints
+from roost.model.registry import WAITING
+from roost.model.request import HOLD, Constraints
+from roost.model.rows import MachineState
 from roost.sim.experiment import Agents, Faults, Latency, Maintenance, Migrations, PolicyChange
 from roost.sim.simulation import Simulation
 from roost.store.audit import check_invariants
 from roost.store.contract import Committed, Move, Place, Proposal, Release
 from tests.property.effort import examples
 from tests.property.zones import TINY
-from tests.scenario.simulated import KINDS, NEVER, Ask, Watched, machines, rows, simulation, workload
+from tests.scenario.simulated import KINDS, NEVER, Ask, Seen, Watched, machines, rows, simulation, workload
 
 CAPACITY = {generation.name: generation.capacity for generation in TINY.generations}
 DEMAND = {kind.name: kind.demand for kind in TINY.vm_types}
@@ -66,6 +69,7 @@ def agents(draw: st.DrawFn) -> Agents:
 faults = st.builds(
     Faults,
     mtbf=st.sampled_from([None, None, 20.0, 60.0]),
+    rack_mtbf=st.sampled_from([None, None, 40.0]),
     repair=st.sampled_from([0.5, 5.0, 30.0]),
     maintenance=st.sampled_from(
         [(), (), (Maintenance(at=3, lasts=6, share=0.5), Maintenance(at=5, lasts=9, cluster="c0"))]
@@ -94,6 +98,7 @@ migrations = st.builds(
     change=st.booleans(),
     migrations=st.none() | migrations,
     drain=st.booleans(),
+    requeue=st.booleans(),
     seed=st.integers(0, 5),
 )
 def test_whatever_happens_the_books_are_right(
@@ -106,11 +111,12 @@ def test_whatever_happens_the_books_are_right(
     change: bool,
     migrations: Migrations | None,
     drain: bool,
+    requeue: bool,
     seed: int,
 ) -> None:
     what: dict[str, Any] = {"agents": agents, "latency": latency, "faults": faults, "sample": 1.5}
     what["until"] = asks[-1].at + (LONG if drain else 0.3)
-    what["migrations"] = migrations
+    what["migrations"], what["requeue"] = migrations, requeue
     what["policy_changes"] = (PolicyChange(at=4, policy="spread"),) if change else ()
     if fill and any(0 < stay < NEVER for each in asks for _, stay in each.vms):
         what["fill"] = fill
@@ -119,11 +125,11 @@ def test_whatever_happens_the_books_are_right(
     never_over_capacity(watched)
     counts_add_up(watched, len(asks))
     check_invariants(made.store)
-    if made._quiet():
+    if made.quiet:
         tracker_equals_ledger(made)
         states_are_told(made)
-        assert made._open == 0
-    if faults.mtbf is None and "fill" not in what and not evictions_of(watched):
+        assert made.world.open == 0
+    if faults.mtbf is None and faults.rack_mtbf is None and "fill" not in what and not evictions_of(watched):
         everybody_leaves_in_time(watched, drained=drain)
 
 
@@ -161,6 +167,7 @@ def changes_of(proposal: Proposal) -> list[tuple[str, str, int]]:
         return on if proposal.hold else [*on, off]
     if isinstance(proposal, Place):
         gone = [(victim.vm.machine, victim.vm.spec.type, -1) for victim in proposal.victims]
+        gone += [(each.machine, each.spec.type, -1) for each in proposal.leaving]
         return gone + [(each.machine, each.spec.type, 1) for each in proposal.placed]
     released = proposal.released if isinstance(proposal, Release) else ()
     return [(each.machine, each.spec.type, -1) for each in released]
@@ -169,16 +176,14 @@ def changes_of(proposal: Proposal) -> list[tuple[str, str, int]]:
 def counts_add_up(watched: Watched, arrived: int) -> None:
     """Each request that arrived has one answer, or none yet."""
     result, log = watched.tables, rows(watched.tables)
-    answers = [seen for seen in watched.answers if isinstance(seen.operation, PlaceVMs)]
-    assert len(answers) == len(log)
+    answers = [seen for seen in watched.answers if isinstance(seen.operation, PlaceVMs | HealVMs)]
+    asked = [seen for seen in answers if seen.answer.ok or not is_of_duties(seen)]
+    assert len(asked) == len(log)
     own = [row["request"] for row in log if row["request"] >= 0]
     assert len(own) == len(set(own))
     assert sum(result.rates["arrivals"].to_list()) == arrived
     assert len(own) <= arrived
-    asked_anew = watched.simulation._open - (arrived - len(own))  # VMs that are being healed, or fill the zone
-    assert asked_anew >= 0
-    if not any(row["request"] < 0 for row in log):
-        assert asked_anew == 0 or result.summary["vms_displaced"]
+    assert watched.simulation.world.open == arrived - len(own)
     by_status = {status: sum(row["status"] == status for row in log) for status in ("placed", "declined", "gave_up")}
     invalid = sum(row["status"] == "invalid" for row in log)
     assert sum(by_status.values()) + invalid == len(log)
@@ -188,7 +193,14 @@ def counts_add_up(watched: Watched, arrived: int) -> None:
         late = sum(row["status"] == status and row["time_s"] + row["latency_s"] > last + 1e-9 for row in log)
         assert sum(result.timeline[status].to_list()) == number - late
     assert all(row["latency_s"] >= row["queued_s"] - 1e-6 >= -1e-6 for row in log)
-    assert 0 <= (result.summary["vms_healed"] or 0) <= (result.summary["vms_displaced"] or 0)
+    displaced, *became = (result.summary[f"vms_{what}"] for what in ("displaced", "healed", "returned", "unhealed"))
+    assert displaced == sum(each or 0 for each in became)
+    assert all((each or 0) >= 0 for each in became)
+
+
+def is_of_duties(seen: Seen) -> bool:
+    """Whether nobody outside asked for it."""
+    return isinstance(seen.operation, HealVMs) or (isinstance(seen.operation, PlaceVMs) and seen.operation.requeued)
 
 
 def tracker_equals_ledger(made: Simulation) -> None:
@@ -201,14 +213,23 @@ def tracker_equals_ledger(made: Simulation) -> None:
         generation = int(made.zone.machines["generation"][machine])
         used[machine] += made.zone.demand[made.zone.vm_type_index[row.spec.type], generation]
     assert counted.tolist() == used.tolist()
-    known = sorted((guest.name, made.zone.machine_names[guest.machine]) for guest in made._guests.values())
+    guests = made.guests.by_name.values()
+    known = sorted((each.name, made.zone.machine_names[each.machine]) for each in guests if not each.waits)
     assert known == sorted((name, row.machine) for name, row in ledger.vms.items())
+    assert sorted(each.name for each in guests if each.waits) == sorted(
+        name for kind, name in ledger.registry if kind == WAITING
+    )
+    down = {name for name, row in ledger.machines.items() if row.state == MachineState.DOWN}
+    lost = sorted(name for name, row in ledger.vms.items() if row.machine in down and not name.endswith(HOLD))
+    assert sorted(each.name for each in guests if each.lost_at is not None) == lost
+    assert made.tracker.lost == len(lost)
+    assert made.tracker.waiting == sum(each.waits for each in guests)
 
 
 def states_are_told(made: Simulation) -> None:
     """The store knows which machines are down."""
     ledger = made.store.load()
-    assert [ledger.machines[name].state for name in made.zone.machine_names] == made._state
+    assert [ledger.machines[name].state for name in made.zone.machine_names] == made.faults.state
 
 
 def everybody_leaves_in_time(watched: Watched, *, drained: bool) -> None:
@@ -226,7 +247,7 @@ def everybody_leaves_in_time(watched: Watched, *, drained: bool) -> None:
         if isinstance(proposal, Release) and isinstance(outcome, Committed)
         for _ in proposal.released
     ]
-    over = sorted(at for at in due if at <= made._until)
+    over = sorted(at for at in due if at <= made.until)
     assert not drained or len(asked) == len(over)
     if any(isinstance(seen.operation, ReleaseVMs) and not seen.answer.ok for seen in watched.answers):
         return  # an agent that did not know better was asked again, later

@@ -20,7 +20,7 @@ from roost.model.request import Constraints
 from roost.model.zone import Zone
 from roost.sim.experiment import Experiment
 from roost.sim.result import Result
-from roost.sim.simulation import FAIL, Simulation
+from roost.sim.simulation import Simulation
 from roost.store.contract import Outcome, Proposal
 from roost.traces.workload import ANY, Workload, WorkloadType
 from roost.wiring import find_policy
@@ -90,16 +90,8 @@ def simulation(
 class Fate:
     """Draws that are known beforehand, in place of random ones."""
 
-    def __init__(self, times: Sequence[float] = (), machines: Sequence[int] = (), shares: Sequence[float] = ()) -> None:
-        self._times, self._machines, self._shares = iter(times), iter(machines), iter(shares)
-
-    def exponential(self, mean: float) -> float:
-        """Until the next failure, or until a machine is repaired."""
-        return next(self._times, NEVER)
-
-    def integers(self, number: int) -> int:
-        """Which machine fails."""
-        return next(self._machines)
+    def __init__(self, shares: Sequence[float]) -> None:
+        self._shares = iter(shares)
 
     def random(self) -> float:
         """Below the ratio of hits: a hit."""
@@ -108,10 +100,9 @@ class Fate:
 
 def fails(simulation: Simulation, *failures: tuple[float, int, float], shares: Sequence[float] = ()) -> Simulation:
     """Let machines fail: when, which by its row, and for how long."""
-    times = [time for _, _, lasts in failures for time in (NEVER, lasts)]  # the next failure is drawn as well
-    simulation._random = Fate(times, [machine for _, machine, _ in failures], shares)  # type: ignore[assignment]
-    for at, _, _ in failures:
-        simulation._at_time(at, FAIL)
+    simulation.crew.random = Fate(shares)  # type: ignore[assignment]
+    for at, machine, lasts in failures:
+        simulation.faults.plan(at, [machine], lasts)
     return simulation
 
 
@@ -155,7 +146,7 @@ class Watched:
         def witness(operation: Operation, answer: Answer) -> None:
             watched.answers.append(Seen(made.clock.now, operation, answer))
 
-        made._witness = witness
+        made.crew.witness = witness
         store, commit = made.store, made.store.commit
 
         def noted(group: Sequence[Proposal], *arguments: Any, **named: Any) -> list[Outcome]:

@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from roost.agent.verbs.heal import HealVMs
 from roost.agent.verbs.place import PlaceVMs
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.rows import MachineState
-from roost.sim.experiment import Agents, Experiment, Faults, Latency, Maintenance, PolicyChange
+from roost.sim.experiment import Agents, Experiment, Faults, Latency, Maintenance, Outage, PolicyChange
 from roost.sim.result import Result
 from roost.sim.simulation import Simulation
 from roost.store.audit import check_invariants
 from roost.store.contract import SetCondition
 from roost.traces.workload import WorkloadType
+from tests.property.zones import TINY, ClusterPlan, build
 from tests.scenario.simulated import NEVER, Ask, Watched, ask, column, fails, machines, rows, run, simulation, workload
 
 SLOW_COMMIT = Latency(commit_ms=2_000)
@@ -30,7 +32,7 @@ def homes(watched: Watched) -> list[str]:
     return [
         placement.machine
         for seen in watched.answers
-        if isinstance(seen.operation, PlaceVMs)
+        if isinstance(seen.operation, PlaceVMs | HealVMs)
         for placement in seen.answer.placements
     ]
 
@@ -217,28 +219,139 @@ def test_vms_of_a_machine_that_fails_run_elsewhere_from_then_on_and_still_leave_
     assert result.summary["requests"] == 1
 
 
-def test_a_vm_that_finds_no_other_machine_is_lost() -> None:
-    result = fails(simulation([ask(0, "small", stay=8)], machines(1), until=10), (5, 0, 3)).run()
-    assert column(result, "vms") == [1] * 5 + [0] * 6
-    assert [result.summary[name] for name in ("vms_displaced", "vms_healed")] == [1, 0]
+def became_of_lost(result: Result) -> list[float | None]:
+    """VMs that were displaced, and those of them that were healed, got their machine back, or neither."""
+    return [result.summary[f"vms_{what}"] for what in ("displaced", "healed", "returned", "unhealed")]
 
 
-def test_a_vm_that_was_lost_takes_no_later_one_of_its_name_along() -> None:
-    asks = [ask(0, "small", stay=10, tenant="t"), ask(7, "small", stay=10, tenant="t")]
-    result = fails(simulation(asks, machines(1), until=20), (1, 0, 5)).run()
-    assert column(result, "vms") == [1] + [0] * 6 + [1] * 10 + [0] * 4  # from 7 to 17, though the first had until 10
+def test_a_vm_that_finds_no_other_machine_waits_until_its_own_is_back() -> None:
+    result = fails(simulation([ask(0, "small")], machines(1), until=10), (5, 0, 3)).run()
+    assert column(result, "vms") == [1] * 11
+    assert column(result, "vms_lost") == [0] * 5 + [1] * 3 + [0] * 3
+    assert became_of_lost(result) == [1, 0, 1, 0]
+    assert result.summary["healing_mean"] is None
+
+
+def test_a_vm_whose_time_is_over_while_it_waits_is_released_and_was_never_healed() -> None:
+    result = fails(simulation([ask(0, "small", stay=7)], machines(1), until=10), (5, 0, 30)).run()
+    assert column(result, "vms") == [1] * 7 + [0] * 4
+    assert column(result, "vms_lost") == [0] * 5 + [1] * 2 + [0] * 4
+    assert became_of_lost(result) == [1, 0, 0, 1]
+
+
+def test_a_vm_that_waits_when_the_run_ends_was_never_healed() -> None:
+    result = fails(simulation([ask(0, "small")], machines(1), until=10), (5, 0, 30)).run()
+    assert became_of_lost(result) == [1, 0, 0, 1]
+
+
+def test_a_vm_that_finds_no_other_machine_is_healed_under_its_name_once_there_is_room() -> None:
+    asks = [ask(0, "whole"), ask(1, "whole", stay=8)]
+    home = home_of_the_first(simulation(asks, machines(2), until=2))
+    watched = Watched.of(fails(simulation(asks, machines(2), until=15), (5, home, 60)))
+    result = watched.tables
+    assert column(result, "vms_lost") == [0] * 5 + [1] * 4 + [0] * 7  # from 5 until the other VM leaves at 9
+    assert became_of_lost(result) == [1, 1, 0, 0]
+    assert result.summary["healing_mean"] == result.summary["healing_p99"] == 4.0
+    healed = [
+        seen.answer.placements[0] for seen in watched.answers if isinstance(seen.operation, HealVMs) and seen.answer.ok
+    ]
+    assert [(each.vm, each.machine != homes(watched)[0]) for each in healed] == [("t0/0", True)]
+    assert [(row["request"], row["time_s"], row["status"]) for row in rows(result)][-1] == (-2, 9.0, "placed")
+
+
+def test_a_rack_that_fails_is_one_event_for_its_vms() -> None:
+    """None of them is healed onto a machine of the same rack, which is about to fail, too."""
+    asks = [ask(0, "whole"), ask(0, "whole")]
+    zone = build(TINY, (ClusterPlan(0, 0, (2, 2)),))
+    rack = zone.rack_names[int(zone.machines["rack"][home_of_the_first(simulation(asks, zone, until=1))])]
+    faults = Faults(outages=(Outage(at=5, lasts=3, rack=rack),))
+    watched = Watched.of(simulation(asks, zone, until=10, faults=faults))
+    hit = column(watched.tables, "machines_down")
+    assert hit == [0] * 5 + [2] * 3 + [0] * 3
+    healed = [
+        each.machine
+        for seen in watched.answers
+        if isinstance(seen.operation, HealVMs)
+        for each in seen.answer.placements
+    ]
+    assert healed
+    assert not [
+        each for each in healed if zone.rack_names[int(zone.machines["rack"][zone.machine_index[each]])] == rack
+    ]
+    assert became_of_lost(watched.tables) == [len(healed), len(healed), 0, 0]
+
+
+def test_a_machine_in_two_outages_is_back_after_both() -> None:
+    made = fails(simulation([ask(12, "small")], machines(1), until=12), (2, 0, 5), (4, 0, 6))
+    assert column(made.run(), "machines_down") == [0] * 2 + [1] * 8 + [0] * 3
+
+
+def test_racks_fail_at_random_as_often_as_is_said() -> None:
+    zone = build(TINY, (ClusterPlan(0, 0, (3, 3)),))
+    result = run([ask(0, "small")], zone, until=2_000, faults=Faults(rack_mtbf=100, repair=1))
+    assert 20 * 3 < (result.summary["machine_failures"] or 0) < 60 * 3  # 2 racks, 2,000 s
+    assert (result.summary["machine_failures"] or 0) % 3 == 0
+
+
+@pytest.mark.parametrize(
+    ("outage", "problem"),
+    [
+        ({"rack": "r9"}, "faults.outages.rack: .*r9"),
+        ({"cluster": "c9"}, "faults.outages.cluster: .*c9"),
+        ({"machine": "m9"}, "faults.outages.machine: .*m9"),
+    ],
+)
+def test_an_outage_of_what_the_zone_does_not_have_is_refused(outage: dict[str, str], problem: str) -> None:
+    with pytest.raises(UnknownName, match=problem):
+        simulation([ask(1, "small")], machines(1), until=3, faults=Faults(outages=(Outage(at=1, lasts=1, **outage),)))
+
+
+def test_an_outage_of_nothing_or_of_two_things_is_refused() -> None:
+    for what in ({}, {"rack": "r", "cluster": "c"}):
+        with pytest.raises(InvalidInput, match=r"faults\.outages: needs a rack, a cluster or a machine"):
+            Outage(at=1, lasts=1, **what)
+
+
+def test_a_vm_that_gave_way_takes_no_later_one_of_its_name_along() -> None:
+    low: dict[str, Any] = {"stay": 10, "tenant": "t", "priority": "low"}
+    asks = [ask(0, "whole", **low), ask(2, "whole", stay=3), ask(7, "whole", **low)]
+    watched = Watched.of(simulation(asks, machines(1), until=20))
+    assert [each.vm for seen in watched.answers for each in seen.answer.placements] == ["t/0", "t1/0", "t/0"]
+    # From 7 to 17, though the first of that name had until 10.
+    assert column(watched.tables, "vms") == [1] * 5 + [0] * 2 + [1] * 10 + [0] * 4
+
+
+def test_a_vm_that_gave_way_and_asks_for_it_is_placed_again_under_its_name_and_leaves_in_time() -> None:
+    asks = [ask(0, "whole", stay=12, priority="low"), ask(2, "whole", stay=3)]
+    watched = Watched.of(simulation(asks, machines(1), until=15, requeue=True))
+    result = watched.tables
+    assert column(result, "vms_lower") == [1] * 2 + [0] * 3 + [1] * 7 + [0] * 4
+    assert column(result, "vms_waiting") == [0] * 2 + [1] * 3 + [0] * 11
+    assert [result.summary[name] for name in ("evictions", "vms_requeued")] == [1, 1]
+    assert [row["request"] for row in rows(result)] == [0, 1, -3]
+    assert [each.vm for seen in watched.answers for each in seen.answer.placements] == ["t0/0", "t1/0", "t0/0"]
+
+
+def test_a_vm_whose_time_is_over_while_it_waits_for_room_does_not_come_back() -> None:
+    asks = [ask(0, "whole", stay=4, priority="low"), ask(2, "whole", stay=8)]
+    watched = Watched.of(simulation(asks, machines(1), until=15, requeue=True))
+    assert column(watched.tables, "vms_waiting") == [0] * 2 + [1] * 2 + [0] * 12
+    assert column(watched.tables, "vms") == [1] * 10 + [0] * 6
+    assert not watched.simulation.guests.by_name
+    assert watched.tables.summary["vms_requeued"] == 0
 
 
 @pytest.mark.parametrize(
     ("stay", "healed", "vms"),
     [
-        # The machine fails at 5, and the VM is off it at 8, since the failure itself is told first; that is known at 9.
-        (4.0, 0, [0] + [1] * 7 + [0] * 13),  # its time is over at 6, before it is asked for again
-        (8.0, 1, [0] + [1] * 7 + [0] * 2 + [1] * 2 + [0] * 9),  # at 10, before it is known to run at 11
-        (NEVER, 1, [0] + [1] * 7 + [0] * 2 + [1] * 11),
+        # The machine fails at 5, the store knows at 6, and the VM is elsewhere at 8, which is known at 9.
+        (4.0, 0, [0] + [1] * 7 + [0] * 13),  # its time is over at 6, before it is healed: off at 8
+        (5.5, 1, [0] + [1] * 9 + [0] * 11),  # at 7.5, while it is being healed: off at 10, after that is known
+        (8.0, 1, [0] + [1] * 10 + [0] * 10),  # at 10: off at 11
+        (NEVER, 1, [0] + [1] * 20),
     ],
 )
-def test_a_vm_whose_time_is_over_while_it_has_no_machine_does_not_come_back_for_long(
+def test_a_vm_whose_time_is_over_while_its_machine_is_down_leaves_all_the_same(
     stay: float, healed: int, vms: list[int]
 ) -> None:
     asks = [ask(0, "small", stay=stay)]
@@ -295,14 +408,14 @@ def test_a_vm_that_has_to_give_way_before_anybody_heard_that_it_runs_is_gone_as_
     watched = Watched.of(simulation(asks, machines(old=1), latency=slow, agents=Agents(count=2), until=20))
     assert statuses(watched.tables) == ["placed"] * 2
     assert watched.tables.summary["evictions"] == 1
-    assert [guest.tenant for guest in watched.simulation._guests.values()] == ["t1"]
+    assert [guest.tenant for guest in watched.simulation.guests.by_name.values()] == ["t1"]
 
 
 def test_a_vm_may_have_to_give_way_while_it_is_being_taken_off() -> None:
     asks = [ask(0, "whole", stay=10, priority="low"), ask(10, "whole")]
     watched = Watched.of(simulation(asks, machines(old=1), latency=Latency(commit_ms=500), until=20))
     assert not [seen for seen in watched.answers if seen.answer.status == "declined"]
-    assert [guest.tenant for guest in watched.simulation._guests.values()] == ["t1"]
+    assert [guest.tenant for guest in watched.simulation.guests.by_name.values()] == ["t1"]
 
 
 def test_maintenance_takes_no_new_vms_keeps_those_it_has_and_ends() -> None:

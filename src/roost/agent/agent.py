@@ -180,6 +180,7 @@ class Agent:
         self._number += 1
         replica, number = self.replica, self._number
         replica.ahead[number] = RoundAhead()
+        lots = [arm.engine.rng.copy() for arm in replica.allocator.arms]  # what comes of others must not depend on it
         try:
             return ticket, self._decide(ticket, number, 0)
         except MustWait:
@@ -192,6 +193,8 @@ class Agent:
             for position in list(replica.ahead[number].placed):
                 replica.take_back(number, position)
             del replica.ahead[number]
+            for arm, before in zip(replica.allocator.arms, lots, strict=True):
+                arm.engine.rng[:] = before
 
     def conclude(self, ticket: Ticket, outcome: Outcome) -> None:
         """Answer what would have come of a rehearsed operation, unless it is to be tried again."""

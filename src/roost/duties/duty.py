@@ -110,6 +110,11 @@ class Roster:
         """What went wrong in the last step of each duty that failed in it."""
         return {name: health.last_error for name, health in self.health.items() if health.last_error}
 
+    @property
+    def next_due(self) -> float:
+        """When the next of those duties is due that have a period."""
+        return min((self._next[duty.name] for duty in self.duties if duty.period), default=float("inf"))
+
     def step(self, now: float) -> None:
         """Let every duty that is due have its turn, and go on with what waited for something that is done by now."""
         for duty in self.duties:

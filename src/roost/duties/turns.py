@@ -15,8 +15,9 @@ together take no more than a share of the time (`SHARE`).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -85,7 +86,7 @@ class Turns:
 
     def clear(self) -> None:
         """Nobody waits. Whoever still does is to be put in anew: the copy or the policy is another."""
-        self._lines: dict[Hashable, Line] = {}
+        self._lines: dict[tuple[int, tuple[bytes, ...]], Line] = {}  # by policy, and by what they ask for
         self._where: dict[str, Line] = {}
         self._tenants: dict[str, dict[str, Turn]] = {}
         self._heard = self._agent.replica.relief.count
@@ -157,7 +158,7 @@ class Turns:
             plain = msgspec.structs.replace(spec, name="", isolated=False, requeue=False, set="")
             asked[_encode(plain)] = plain
         arm = self._agent.split.arm_of(tenant)
-        key = (arm, *sorted(asked))
+        key = arm, tuple(sorted(asked))
         if (line := self._lines.get(key)) is None:
             clusters = np.flatnonzero(np.logical_or.reduce([self._may_go(vm) for vm in asked.values()]))
             line = self._lines[key] = Line(list(asked.values()), arm, band, clusters, freed=tried, opened=tried)
@@ -216,16 +217,20 @@ class Turns:
         self._heard = relief.count
 
     def _ready(self, now: float) -> list[Line]:
-        """The lines of which somebody may have its turn, the highest priority first; those of nobody are no more."""
+        """The lines of which somebody may have its turn, the highest priority first; those of nobody are no more.
+
+        Lines of one priority come in an order of their own, not in the one in which they were made: that depends on how
+        often was looked, and decisions must not.
+        """
         relief = self._agent.replica.relief
         for key in [key for key, line in self._lines.items() if not line]:
             del self._lines[key]
         found = []
-        for line in self._lines.values():
+        for key, line in self._lines.items():
             due = line.fits and line.coming and line.coming[0][0] <= now
             if due or (now >= line.next and line.freed < max(0, latest(relief.freed, line.clusters))):
-                found.append(line)
-        return sorted(found, key=lambda line: line.band)
+                found.append((line.band, key, line))
+        return [line for _, _, line in sorted(found, key=itemgetter(0, 1))]
 
     def _serve(self, line: Line, now: float, patience: float, attempt: Attempt) -> tuple[int, bool]:
         """How many of a line were asked for, and whether there may be room for more that are alike."""

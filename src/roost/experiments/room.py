@@ -10,20 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roost.admission.history import ClusterHistory, History
-from roost.admission.thresholds import DAY, HOUR, Targets, compute
+from roost.admission.thresholds import DAY, HOUR, compute
+from roost.experiments.room_findings import TARGETS, draw, find
 from roost.experiments.study import (
     Cell,
     Desk,
-    Findings,
-    Row,
     Study,
-    Table,
     Value,
-    figure,
-    mean,
-    numbers,
-    pick,
-    rises,
 )
 from roost.model.request import VM, Request
 from roost.model.rows import MachineState
@@ -32,12 +25,10 @@ from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import DEFAULT_BANDS, DEFAULT_RESOURCES, MachineGroup, Zone
 from roost.placing.allocator import Allocator
 from roost.placing.books import RunningVM
-from roost.plotting import DASHES, PALETTE, QUIET, new_figure
 from roost.rules.policy import Policy
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    pass
 
 GENERATION, WHOLE = "gen4", "Full-gen4"
 TYPES = {"D1": 0.30, "D2": 0.30, "D3": 0.20, "D4": 0.13, "D14": 0.05, WHOLE: 0.02}  # and how many of the VMs are it
@@ -51,7 +42,6 @@ REPAIR_HOURS = 12.0
 SAMPLE_DAYS = 0.1
 TRIED = 12  # machines of a sample that are tried to be healed from
 OVERLOAD = 1.4  # what new deployments would use, over what there is: thresholds alone hold them back
-TARGETS = Targets(healing=0.01, scale_out=0.05, window_hours=24.0)
 
 HEALING = (0, 2, 4, 8, 12)  # machines between scale-outs' threshold and healing's
 GROWING = (0, 1, 2, 4, 8, 16)  # machines between new deployments' threshold and scale-outs'
@@ -361,152 +351,6 @@ def _states(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
             }
         )
     return rows
-
-
-# ------------------------------------------------------------------------------------------------------------ findings
-
-
-def find(rows: Sequence[Row]) -> Findings:
-    """Whether empty machines tell what utilisation does not, and failures fall as thresholds rise."""
-    healing, growth = (_sweep(rows, kind) for kind in ("healing", "growth"))
-    without, having = _by_emptiness(pick(rows, kind="state"))
-    history = pick(rows, kind="history")
-    fall = (
-        _falls(healing, "healing_failures") and _falls(growth, "scale_out_failures") and _falls(growth, "utilisation")
-    )
-    tells = mean(having, "healable") > 0.999 and mean(having, "hosts") == 1.0 and mean(without, "hosts") == 0.0
-    tells &= mean(without, "healable") < 0.999 and _overlap(without, having) > 0
-    kept = mean(history, "bad_days") <= TARGETS.scale_out and mean(history, "healing_failures") <= TARGETS.healing
-    failed, unhealed = (_ends(growth, "scale_out_failures"), _ends(healing, "healing_failures"))
-    verdict = (
-        f"with an empty machine {mean(having, 'healable'):.1%} of the single failures can be healed, without one "
-        f"{mean(without, 'healable'):.1%}, at utilisations that overlap by {_overlap(without, having):.0%}; "
-        f"failed scale-outs fall from {failed[0]:.1%} to {failed[1]:.1%}, failed healings from {unhealed[0]:.2%} to "
-        f"{unhealed[1]:.2%}; with thresholds from history {mean(history, 'bad_days'):.1%} of the days have a failed "
-        f"scale-out (target {TARGETS.scale_out:.0%}), and {mean(history, 'healing_failures'):.2%} of the healings fail "
-        f"(target {TARGETS.healing:.0%})"
-    )
-    return Findings(fall and tells and kept, verdict, _tables(without, having, healing, growth, history), REMARKS)
-
-
-REMARKS = [
-    (
-        "The paper (slides) draws failure rates and utilisation against thresholds, without numbers; its example, "
-        "two thirds used with and without an empty machine, is a test (tests/scenario/test_empty_machines.py)."
-    ),
-    (
-        "The shape: the more empty machines are kept, the fewer failures and the less utilisation; with one, every "
-        "single failure can be healed and a VM of any size hosted, without one not, whatever the utilisation."
-    ),
-    (
-        "A single cluster of equal machines; new deployments ask for more than there is, so that only thresholds hold "
-        "them back. Failures are exaggerated, those of racks included. States are of clusters without thresholds, "
-        "filled to different degrees by a policy that packs and one that spreads out."
-    ),
-    "A scale-out fails as a whole, if one of its VMs finds no machine; a healing is of one VM.",
-]
-
-
-def _sweep(rows: Sequence[Row], kind: str) -> dict[int, list[Row]]:
-    """The rows of a sweep, by the machines of the buffer that it varies."""
-    found: dict[int, list[Row]] = {}
-    for row in pick(rows, kind=kind):
-        new, scale_out = int(row["new"] or 0), int(row["scale_out"] or 0)
-        found.setdefault(scale_out if kind == "healing" else new - scale_out, []).append(row)
-    return dict(sorted(found.items()))
-
-
-def _falls(sweep: dict[int, list[Row]], name: str) -> bool:
-    means = [mean(some, name) for some in sweep.values()]
-    return rises(means[::-1]) and means[0] > means[-1]
-
-
-def _ends(sweep: dict[int, list[Row]], name: str) -> tuple[float, float]:
-    """With the smallest and with the largest buffer."""
-    first, *_, last = sweep.values()
-    return mean(first, name), mean(last, name)
-
-
-def _by_emptiness(states: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Those without an empty machine, and those that have one."""
-    return [row for row in states if row["empty"] == 0], [row for row in states if row["empty"] != 0]
-
-
-def _overlap(without: Sequence[Row], having: Sequence[Row]) -> float:
-    """How far the utilisation of those with an empty machine reaches into that of those without."""
-    return max(numbers(having, "utilisation"), default=0.0) - min(numbers(without, "utilisation"), default=1.0)
-
-
-def _tables(
-    without: Sequence[Row],
-    having: Sequence[Row],
-    healing: dict[int, list[Row]],
-    growth: dict[int, list[Row]],
-    history: Sequence[Row],
-) -> list[Table]:
-    states = [
-        [
-            name, f"{len(some):,}", f"{min(used, default=0):.0%} to {max(used, default=0):.0%}",
-            f"{mean(some, 'healable'):.1%}", f"{mean(some, 'hosts'):.1%}",
-        ]
-        for name, some in (("none", without), ("some", having))
-        for used in [numbers(some, "utilisation")]
-    ]  # fmt: skip
-    swept = ["utilisation %", "empty machines", "scale-outs failed %", "days with one %", "healings failed %"]
-
-    def measured(some: Sequence[Row]) -> list[str]:
-        return [
-            figure(some, "utilisation", 1, 100), figure(some, "empty", 1), figure(some, "scale_out_failures", 2, 100),
-            figure(some, "bad_days", 1, 100), figure(some, "healing_failures", 3, 100),
-        ]  # fmt: skip
-
-    def by_size(sweep: dict[int, list[Row]]) -> list[list[str]]:
-        return [[str(spare), *measured(some)] for spare, some in sweep.items()]
-
-    computed = [[figure(history, "new", 1), figure(history, "scale_out", 1), *measured(history)]]
-    seen = ["empty machines", "states", "utilisation", "failures that can be healed", "room for a whole machine"]
-    return [
-        Table("Utilisation against empty machines", seen, states),
-        Table("Machines kept for growth, and 2 for healing", ["machines", *swept], by_size(growth)),
-        Table("Machines kept for healing, and 1 for growth", ["machines", *swept], by_size(healing)),
-        Table("Thresholds from history", ["new", "scale-out", *swept], computed),
-    ]
-
-
-def draw(rows: Sequence[Row]) -> Figure:
-    """What utilisation tells, what thresholds bring, and what they cost."""
-    shown, (states, growth, healing, cost) = new_figure(2, 2, title="Room for growth and healing", height=8.0)
-    without, having = _by_emptiness(pick(rows, kind="state"))
-    for some, colour, name in ((having, PALETTE[0], "some empty machines"), (without, PALETTE[1], "none")):
-        used, healed = ([100 * value for value in numbers(some, column)] for column in ("utilisation", "healable"))
-        states.scatter(used, healed, s=14, color=colour, label=name, alpha=0.6)
-    states.set_title("single failures that can be healed, %")
-    states.set_xlabel("utilisation, %")
-    states.legend(loc="lower left")
-    _lines(growth, _sweep(rows, "growth"), {"scale_out_failures": "scale-outs", "bad_days": "days with one"})
-    growth.set_title("failed scale-outs, %")
-    growth.set_xlabel("empty machines kept for growth")
-    _lines(healing, _sweep(rows, "healing"), {"healing_failures": "healings"})
-    healing.set_title("failed healings, %")
-    healing.set_xlabel("empty machines kept for healing")
-    for i, kind in enumerate(("growth", "healing", "history")):
-        own = pick(rows, kind=kind)
-        used = [100 * each for each in numbers(own, "utilisation")]
-        cost.scatter(numbers(own, "new"), used, s=22, color=PALETTE[i], marker="os^"[i], label=kind)
-    cost.set_title("utilisation, %")
-    cost.set_xlabel("empty machines at which new deployments stop")
-    cost.legend()
-    return shown
-
-
-def _lines(panel: Axes, sweep: dict[int, list[Row]], columns: dict[str, str]) -> None:
-    for i, (name, label) in enumerate(columns.items()):
-        heights = [100 * mean(some, name) for some in sweep.values()]
-        panel.plot(list(sweep), heights, color=PALETTE[i], linestyle=DASHES[i], marker="o", label=label)
-    panel.set_ylim(bottom=0)
-    panel.axhline(0, color=QUIET, linewidth=0.8)
-    if len(columns) > 1:
-        panel.legend()
 
 
 SLIDES_THRESHOLDS = Study(

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from roost.agent.agent import AgentMemory
+from roost.duties.foresight import ForecastMemory
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue
@@ -28,12 +29,12 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     random: dict[str, str]
     state: list[int]  # of each machine
-    events: list[tuple[float, int, int, Any]]
-    names: dict[int, str]  # of VMs, by number
-    guests: list[tuple[str, int, str, str, int]]  # of each: tenant, request, type, priority, machine
+    broken: list[int]  # outages that each machine is in
+    events: list[tuple[float, int, int, Any]]  # those who leave by their place among the guests
+    guests: list[tuple[str, str, int, float | None, bool]]  # see Guest
     agents: list[AgentMemory]
     tracker: dict[str, Any]
-    arrivals: tuple[float, float, list[tuple[str, str, float]]]  # see ArrivalRates
+    forecast: ForecastMemory | None
     run_s: float
 
 

@@ -127,17 +127,44 @@ class Maintenance(_Spec, frozen=True):
             raise InvalidInput("faults.maintenance", "needs a cluster or a share of the machines", "give one of them")
 
 
+class Outage(_Spec, frozen=True):
+    """Machines fail together at a known time: all of a rack, all of a cluster, or one."""
+
+    at: Duration
+    lasts: Duration
+    rack: str = ""
+    cluster: str = ""
+    machine: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("at", "lasts"):
+            seconds(getattr(self, name), f"faults.outages.{name}")
+        if sum(map(bool, (self.rack, self.cluster, self.machine))) != 1:
+            raise InvalidInput("faults.outages", "needs a rack, a cluster or a machine", "give one of them")
+
+    def check(self, zone: Zone) -> None:
+        """Refuse what a zone does not have."""
+        known = {"rack": zone.rack_names, "cluster": zone.cluster_names, "machine": zone.machine_names}
+        for what, names in known.items():
+            if (name := getattr(self, what)) and name not in names:
+                raise UnknownName(f"faults.outages.{what}", what, name, names)
+
+
 class Faults(_Spec, frozen=True):
-    """What happens to machines. VMs of one that fails are placed again elsewhere."""
+    """What happens to machines. VMs of those that fail are healed as in the service."""
 
     mtbf: Duration | None = None  # mean time between failures of one machine; None: none fails
-    repair: Duration = "6h"  # mean time until one is ready again
+    rack_mtbf: Duration | None = None  # the same of one rack, with all of its machines
+    repair: Duration = "6h"  # mean time until what failed is ready again
+    outages: tuple[Outage, ...] = ()
     maintenance: tuple[Maintenance, ...] = ()
 
     def __post_init__(self) -> None:
         seconds(self.repair, "faults.repair")
-        if self.mtbf is not None and seconds(self.mtbf, "faults.mtbf") == 0:
-            raise InvalidInput("faults.mtbf", "is 0", "give a time, or leave it out: then none fails")
+        for name in ("mtbf", "rack_mtbf"):
+            given: Duration | None = getattr(self, name)
+            if given is not None and seconds(given, f"faults.{name}") == 0:
+                raise InvalidInput(f"faults.{name}", "is 0", "give a time, or leave it out: then none fails")
 
 
 class PolicyChange(_Spec, frozen=True):
@@ -204,6 +231,7 @@ class Experiment(_Spec, frozen=True):
     faults: Faults = Faults()
     policy_changes: tuple[PolicyChange, ...] = ()
     migrations: Migrations | None = None
+    requeue: bool = False  # VMs that had to give way ask to be placed again as soon as there is room
     foresight: Duration | None = None  # so often it is foreseen where VMs of low priority are safe; None: never
     speed: Positive = 1.0  # the workload's time passes so many times faster: arrivals come sooner, VMs leave sooner
     fill: Share = 0.0  # of the cores, taken before the beginning by VMs like those of the workload
@@ -245,6 +273,8 @@ class Experiment(_Spec, frozen=True):
         for band in (workload.priorities[i] for i in np.unique(workload.priority).tolist()):
             if band and band not in zone.bands:
                 raise UnknownName(f"workload {workload.name}: priority", "priority band", band, zone.bands)
+        for outage in self.faults.outages:
+            outage.check(zone)
         for maintenance in self.faults.maintenance:
             if maintenance.cluster and maintenance.cluster not in zone.cluster_names:
                 raise UnknownName("faults.maintenance.cluster", "cluster", maintenance.cluster, zone.cluster_names)

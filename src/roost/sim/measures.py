@@ -22,7 +22,7 @@ MEASURES = (
     Measure("peak_utilisation", "share", "", "the highest utilisation at a sample"),
     Measure("empty_machines", "machines", "higher", "machines that run nothing; mean over time"),
     Measure("fewest_empty_machines", "machines", "higher", "the fewest at a sample"),
-    Measure("vms", "VMs", "", "VMs that run; mean over time"),
+    Measure("vms", "VMs", "", "VMs on machines; mean over time"),
     Measure("requests", "requests", "", "that were answered"),
     Measure("acceptance", "share", "higher", "requests that were placed, of those answered"),
     Measure("fulfilment", "share", "higher", "VMs that were placed, of those asked for: the capacity-fulfilment rate"),
@@ -54,7 +54,17 @@ MEASURES = (
     Measure("evictions_per_vm_hour", "1/h", "lower", "the same, for each hour that a VM of lower priority ran"),
     Measure("machine_failures", "failures", "", "machines that failed"),
     Measure("vms_displaced", "VMs", "lower", "VMs that ran on machines which failed"),
-    Measure("vms_healed", "VMs", "", "of these, those that were placed again"),
+    Measure("vms_healed", "VMs", "", "of these, those that were placed elsewhere, at once or later"),
+    Measure("vms_returned", "VMs", "", "of these, those that waited until their machine was repaired"),
+    Measure(
+        "vms_unhealed",
+        "VMs",
+        "lower",
+        "of these, all others: their time was over, they had to give way, or the run ended while they waited",
+    ),
+    Measure("healing_mean", "s", "lower", "from the failure of a VM's machine to its commit on another one; mean"),
+    Measure("healing_p99", "s", "lower", "the same; 99th percentile"),
+    Measure("vms_requeued", "VMs", "", "VMs that were placed again after they had to give way"),
 )
 # Only of runs that look at how rules narrow the zone (there is a `left_by_<rule>` for each preference beside it), and
 # of runs that move VMs.
@@ -96,8 +106,10 @@ TIMELINE = {
     "density": "cores allocated, of the cores of machines that run something; 0 if none does",
     "empty_machines": "machines that run nothing",
     "machines_down": "machines that have failed and are not repaired",
-    "vms": "VMs that run",
+    "vms": "VMs on machines, also on those that are down",
     "vms_lower": "of these, those below the highest priority",
+    "vms_lost": "of all VMs, those whose machine is down: they wait to be healed",
+    "vms_waiting": "VMs that had to give way and wait to be placed again; they are on no machine",
     "utilisation_highest": "cores allocated to VMs of the highest priority, of all cores",
     "density_highest": "the same, of the cores of machines that run such VMs; 0 if none does",
     "evictions": "VMs that had to give way to a higher priority",
@@ -126,7 +138,8 @@ RATES = {
 }
 # One row per request, in the order of arrival.
 REQUESTS = {
-    "request": "its number in the workload; -1: the zone was filled with it, -2: it heals VMs of a machine that failed",
+    "request": "its number in the workload; -1: the zone was filled with it, -2: it healed VMs of failed machines, "
+    "-3: it placed VMs again that had to give way",
     "time_s": "when it arrived",
     "vms": "VMs it asked for",
     "status": "placed, declined, gave_up, or invalid",

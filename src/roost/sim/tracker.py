@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from roost.engine.funnel import Stage
@@ -27,6 +28,34 @@ COUNTS = (
 )  # fmt: skip
 SHARES = {"time_s", "utilisation", "density", "utilisation_highest", "density_highest"}  # no whole numbers
 BINNED = ("placed", "vms_placed", "conflicts", "retries")
+
+
+class FaultCounts(msgspec.Struct):
+    """What failures did after the warm-up, and what became of the VMs that they hit."""
+
+    failures: int = 0  # of machines
+    displaced: int = 0  # VMs whose machine failed
+    healed: int = 0  # of these, those that were placed elsewhere
+    returned: int = 0  # and those whose machine came back first
+    seconds: list[float] = []  # from the loss of each VM that was healed to its commit elsewhere
+    requeued: int = 0  # VMs that were placed again after they had to give way
+
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """As measures. Who was neither healed nor got its machine back has left, given way, or waited to the end."""
+        import polars as pl
+
+        took = pl.Series(self.seconds, dtype=pl.Float64)
+        return {
+            "machine_failures": self.failures,
+            "vms_displaced": self.displaced,
+            "vms_healed": self.healed,
+            "vms_returned": self.returned,
+            "vms_unhealed": self.displaced - self.healed - self.returned,
+            "healing_mean": _mean(took),
+            "healing_p99": _rank(took, 0.99),
+            "vms_requeued": self.requeued,
+        }
 
 
 class CacheUse(NamedTuple):
@@ -81,8 +110,8 @@ class Tracker:
         self._everything = self._capacity.sum(axis=0)
         self._total = self._sum(np.arange(len(self._vms)))
         self._moved = _no_moves()  # since the last sample
-        self.down = 0
-        self.displaced = self.healed = self.failures = 0
+        self.down = self.lost = self.waiting = 0  # machines that failed; VMs on these; VMs that gave way and wait
+        self.faults = FaultCounts()
         self.migrated: int | None = None  # VMs; None: migrations were not asked for
         self.since = dict.fromkeys(COUNTS, 0)  # the last sample
         self.timeline: dict[str, list[float]] = {name: [] for name in self._timeline_columns()}
@@ -143,6 +172,28 @@ class Tracker:
         self.since["cache_misses"] += use.misses
         self.since["updated"] += use.updated
 
+    def displace(self, now: float) -> None:
+        """The machine of a VM went down."""
+        self.lost += 1
+        self.faults.displaced += now >= self._warm_up
+
+    def healed(self, since: float, now: float) -> None:
+        """A VM that was lost since then was placed elsewhere; what was lost before the warm-up counts nowhere."""
+        self.lost -= 1
+        if since >= self._warm_up:
+            self.faults.healed += 1
+            self.faults.seconds.append(now - since)
+
+    def returned(self, since: float) -> None:
+        """The machine of a VM that was lost since then is back, with it."""
+        self.lost -= 1
+        self.faults.returned += since >= self._warm_up
+
+    def requeued(self, now: float) -> None:
+        """A VM that had to give way was placed again."""
+        self.waiting -= 1
+        self.faults.requeued += now >= self._warm_up
+
     def count(self, name: str, now: float, number: int) -> None:
         """In the bin of this moment; what happens before the beginning is in none."""
         if now < 0:
@@ -180,6 +231,8 @@ class Tracker:
             "empty_machines": len(self._vms) - self._total.busy,
             "machines_down": self.down,
             "vms": self._total.vms,
+            "vms_lost": self.lost,
+            "vms_waiting": self.waiting,
             "vms_lower": self._total.lower,
             "utilisation_highest": self._total.highest / capacity[self._cores],
             "density_highest": self._total.highest / max(1, self._total.cores_in_highest_use),
@@ -257,8 +310,7 @@ class Tracker:
 
     def summary(self, tables: Mapping[str, pl.DataFrame], until: float) -> dict[str, float | None]:
         """The measures, of what came after the warm-up."""
-        faults = self.failures, self.displaced, self.healed
-        figures = summarise(tables, (self._warm_up, until), self._bin, self.commits, faults)
+        figures = summarise(tables, (self._warm_up, until), self._bin, self.commits) | self.faults.figures
         if self.migrated is not None:
             figures["vms_moved"] = self.migrated
         return figures | {name: total / self.funnels for name, total in self.funnel.items()}
@@ -273,7 +325,8 @@ class Tracker:
             "vms": self._vms.tobytes(),
             "highest": self._highest.tobytes(),
             "stranded": self._stranded.tobytes(),
-            "plain": [self.down, self.displaced, self.healed, self.failures, self.commits, self.migrated],
+            "plain": [self.down, self.lost, self.waiting, self.commits, self.migrated],
+            "faults": msgspec.structs.asdict(self.faults),
             "since": self.since,
             "funnel": [self.funnels, self.funnel],
             "timeline": self.timeline,
@@ -289,7 +342,8 @@ class Tracker:
         self._highest = np.frombuffer(state["highest"], np.int64).reshape(2, -1).copy()
         self._stranded = np.frombuffer(state["stranded"], np.int64).reshape(shape).copy()
         self._total = self._sum(np.arange(len(self._vms)))
-        self.down, self.displaced, self.healed, self.failures, self.commits, self.migrated = state["plain"]
+        self.down, self.lost, self.waiting, self.commits, self.migrated = state["plain"]
+        self.faults = FaultCounts(**state["faults"])
         self.funnels, self.funnel = state["funnel"]
         self.since, self.timeline, self.rates = dict(state["since"]), state["timeline"], state["rates"]
         self.requests = {name: array(CODES[name], data) for name, data in state["requests"].items()}
@@ -305,12 +359,8 @@ def summarise(
     counts: tuple[float, float],
     bin_seconds: float,
     commits: int,
-    faults: tuple[int, int, int],
 ) -> dict[str, float | None]:
-    """All measures from a run's tables.
-
-    `counts`: from when to when; `commits`: attempts to place; `faults`: failures, VMs displaced, VMs healed.
-    """
+    """All measures from a run's tables. `counts`: from when to when; `commits`: attempts to place."""
     import polars as pl
 
     warm_up, until = counts
@@ -359,7 +409,6 @@ def summarise(
         "density_highest": _mean(timeline["density_highest"]),
         "evictions": evictions,
         "evictions_per_vm_hour": _ratio(evictions, lower_hours),
-        **dict(zip(("machine_failures", "vms_displaced", "vms_healed"), faults, strict=True)),
     }
 
 

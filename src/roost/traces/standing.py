@@ -47,6 +47,7 @@ def standing_population(workload: Workload, cores: float, seed: int) -> Workload
         tenants=Numbered("standing-", len(found)),
         priority=workload.priority[found],
         priorities=workload.priorities,
+        requeue=workload.requeue,
         source=workload.source,
     )
 

@@ -43,6 +43,7 @@ class Workload:
     priority: NDArray[np.int8]  # by VM, which of `priorities`
     priorities: Sequence[str] = ("",)  # bands of the zone; empty: its highest
     constraints: Mapping[int, Constraints] = field(default_factory=dict)  # by request, of those that have any
+    requeue: bool = False  # VMs that had to give way are to be placed again
     source: str = ""  # where it comes from, whom to name
     skipped: Mapping[str, int] = field(default_factory=dict)  # rows that were left out when it was read, by reason
     notice: str = ""  # what else was done to it then, and whoever uses it should know
@@ -93,7 +94,7 @@ class Workload:
     def _kinds(self) -> dict[tuple[int, int], VM]:
         """The VMs that differ, by type and priority."""
         return {
-            (t, p): VM(kind.name, priority=priority)
+            (t, p): VM(kind.name, priority=priority, requeue=self.requeue)
             for t, kind in enumerate(self.types)
             for p, priority in enumerate(self.priorities)
         }

@@ -11,6 +11,7 @@ from roost.agent.verbs.verb import Wanted
 from roost.engine.choice import BEST
 from roost.model.thresholds import PURPOSES
 from roost.placing.search import IN_ALL, IN_VAIN, Search
+from roost.placing.victims import MustWait
 from roost.store import contract as store
 from roost.store.contract import Proposal, Record
 
@@ -24,12 +25,18 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
     round_, position = ticket.round, ticket.position
     known = replica.allocator.tenants.get(request.tenant)
     stamp = known.stamp if known else 0
+    arm = replica.allocator.arm_of(request.tenant)
+    lots = arm.engine.rng[0]
     choice = context.avoidance.draw()
     if len(request.vms) > 1 and ticket.search is None:
         ticket.search = Search(IN_VAIN, IN_ALL, context.clock, ROUND_SECONDS)  # for a way to place all of them
-    decision = ticket.decision = replica.place(
-        request, round_, position, choice, at, purpose, leaving, ticket.search, aside
-    )
+    try:
+        decision = ticket.decision = replica.place(
+            request, round_, position, choice, at, purpose, leaving, ticket.search, aside
+        )
+    except MustWait:
+        arm.engine.rng[0] = lots
+        raise
     ticket.decided = context.clock()
     ok = decision.ok
     if not ok and ticket.unfinished and not ticket.dry:
@@ -40,7 +47,6 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
         and not (decision.trial.sought or len(aside) or ticket.dry)
     ):  # what avoids conflicts, or machines, or was sought for the sake of other VMs, is no policy's choice
         context.shadow.look(decision)
-    arm = decision.arm
     trial, names = decision.trial, replica.allocator.zone.machine_names
     order = trial.order
     record = Record(
@@ -69,6 +75,7 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
         purpose=PURPOSES[decision.purpose],
     )
     if not ok:
+        arm.engine.rng[0] = lots  # nothing that comes later depends on how often something was tried in vain
         return store.Decline(key=ticket.key, request=ticket.request, record=record)
     placed = tuple(map(_placed, decision.running))
     seen = store.NOTHING
