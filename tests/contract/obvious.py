@@ -9,7 +9,7 @@ import msgspec
 
 from roost.model.change import Placed
 from roost.model.inventory import MachineSpec
-from roost.model.registry import FAILURES, WAITING
+from roost.model.registry import FAILURES, THRESHOLD, WAITING
 from roost.model.request import HOLD, VM, Constraints, hold_of
 from roost.model.waiting import Waiting
 from roost.store.contract import (
@@ -85,6 +85,8 @@ class Zone:
                     assert outcome.stamp == self.stamps.get(proposal.tenant, 0)
                 case Place():
                     problems = self._problems(proposal, versions if strict else None, known, new)
+                    gone = {each.vm for each in proposal.leaving} | {each.vm.vm for each in proposal.victims}
+                    problems |= self._why_keep_empty(proposal.record.purpose, proposal.placed, gone)
                     assert _name(outcome) in (problems or {"committed"}), (outcome, problems)
                 case Release():
                     problems = self._why_not_release(proposal)
@@ -292,7 +294,23 @@ class Zone:
         problems = self._problems(place, versions, known, new)
         if without:
             self.vms[hold] = without
-        return problems
+        return problems | self._why_keep_empty("healing", place.placed, set() if proposal.hold else {vm.vm, hold})
+
+    def _why_keep_empty(self, purpose: str, coming: Iterable[Placed], gone: set[str]) -> set[str]:
+        """What takes machines that are kept empty from it is refused; what lower bands take does not count."""
+        taken = {each.machine for each in coming if not _band(each.spec)}
+        for cluster, machines in self._clusters().items():
+            empty = {spec.name for spec in machines if self._is_empty(spec.name)}
+            left = {spec.name for spec in machines if self._is_empty(spec.name, gone)} - taken
+            least = json.loads(self.registry.get((THRESHOLD, cluster)) or "{}").get(purpose, 0)
+            if least and len(left) < min(least, len(empty)):
+                return {"threshold"}
+        return set()
+
+    def _is_empty(self, machine: str, without: Iterable[str] = ()) -> bool:
+        """Whether a machine is ready and nobody of the highest band is on it, nor anybody in isolation."""
+        runs = [vm for name, (_, on, vm) in self.vms.items() if on == machine and name not in without]
+        return self.conditions[machine]["state"] == 0 and all(_band(vm) and not vm.isolated for vm in runs)
 
     def _clusters(self) -> dict[str, list[MachineSpec]]:
         clusters: dict[str, list[MachineSpec]] = {}

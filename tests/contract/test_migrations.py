@@ -18,6 +18,7 @@ import pytest
 from roost.model.change import Placed
 from roost.model.errors import InvalidInput, RoostError, StoreUnavailable
 from roost.model.inventory import Catalogue
+from roost.model.registry import THRESHOLD
 from roost.model.request import VM
 from roost.model.zone import Resource
 from roost.store import postgres, sqlite
@@ -184,6 +185,20 @@ def test_an_old_store_is_brought_up_to_date_and_goes_on(old: str | Path) -> None
         same(ledger, store.load())
         assert store.registry("quota") == {"t": "5"}
         assert names(store.commit(group[:1], recheck)) == ["replayed"]
+
+
+def test_an_old_store_knows_which_machines_are_empty(old: str | Path) -> None:
+    """On m1 runs what gives way, on m5 something in isolation."""
+    recheck = recheck_of((machine("m1"), machine("m5", "c2", "new")), OLD_CATALOGUE)
+    isolated = VM("small", isolated=True)
+    group = [register(f"keep {name}", name, '{"new":1}', kind=THRESHOLD) for name in ("c1", "c2")]
+    with closing(open_store(old)) as store:
+        store.commit([*group, place("k5", "new", {"d": "m1"}), place("k6", "other", {"e": "m5"})], recheck)
+        assert names(store.commit([place("k7", "new", {"d": "m1"})], recheck)) == ["threshold"], "it is the last one"
+        store.commit([register("keep none", "c1", None, kind=THRESHOLD)], recheck)
+        assert names(store.commit([place("k8", "new", {"d": "m1"})], recheck)) == ["committed"]
+        again = [release("k9", "u", {"c": "m5"}, isolated), place("k10", "u", {"c": "m5"}, isolated)]
+        assert names(store.commit(again, recheck)) == ["committed", "threshold"], "it was empty in between"
 
 
 def test_what_was_decided_by_an_older_version_is_still_known(later: str | Path) -> None:

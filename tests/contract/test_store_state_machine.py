@@ -6,6 +6,7 @@ merged or strict, some again under the same key. Meanwhile the feed is trimmed, 
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ from roost.engine.recheck import Recheck
 from roost.model.availability import AvailabilitySet
 from roost.model.change import Entry, Placed
 from roost.model.inventory import MachineSpec
-from roost.model.registry import WAITING
+from roost.model.registry import THRESHOLD, WAITING
 from roost.model.request import HOLD, UNCONSTRAINED, VM, Constraints, hold_of
+from roost.model.thresholds import PURPOSES
 from roost.model.waiting import Waiting
 from roost.store.contract import (
     EXISTING,
@@ -33,6 +35,7 @@ from roost.store.contract import (
     Place,
     Premise,
     Proposal,
+    Record,
     Round,
     SetCondition,
     Store,
@@ -293,6 +296,7 @@ class ToHeal:
             constraints=known.constraints,
             stamp=known.stamp,
             leaving=leaving,
+            record=Record(agent="a", purpose="healing"),
             seen={target: ledger.machines[target].version},
         )
 
@@ -410,6 +414,18 @@ class ToRegister:
 
 
 @dataclass(frozen=True)
+class ToKeep:
+    """So many machines of a cluster empty, or as many as the zone says, which is none."""
+
+    cluster: str
+    kept: Sequence[int]
+
+    def decide(self, agent: Agent, key: str) -> Proposal:
+        kept = dict(zip(PURPOSES, sorted(self.kept, reverse=True), strict=False))
+        return register(key, self.cluster, json.dumps(kept) if kept else None, kind=THRESHOLD)
+
+
+@dataclass(frozen=True)
 class ToDecline:
     """Nothing: it noted that it did not find a place."""
 
@@ -450,6 +466,7 @@ to_reshape = st.one_of(
 to_register = st.builds(
     ToRegister, name=st.sampled_from("xyz"), value=st.sampled_from((None, "1", "2")), guarded=st.booleans()
 )
+to_keep = st.builds(ToKeep, cluster=st.sampled_from(("c1", "c2", "c3")), kept=st.lists(st.integers(0, 4), max_size=3))
 to_tell = st.builds(ToTell, which=any_index, value=st.integers(0, 9), guarded=st.booleans())
 
 
@@ -468,6 +485,7 @@ wishes: st.SearchStrategy[Wish] = often(
     (2, to_tell),
     (2, to_reshape),
     (2, to_register),
+    (2, to_keep),
     (1, st.builds(ToDecline)),
 )
 

@@ -1,4 +1,4 @@
-"""What an agent found of machines is so when it is committed; what clusters keep holds once it was heard of."""
+"""What an agent found of machines, and what clusters keep, is so at the commit; that one is closed, once heard of."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def decided(agent: Agent, tenant: str) -> Proposal:
     return proposal
 
 
-def test_agents_that_decide_at_once_take_one_machine_each_beyond_a_threshold_and_none_once_they_heard(
+def test_of_agents_that_decide_at_once_one_takes_the_last_machine_beyond_a_threshold(
     store: Store, recheck: Recheck
 ) -> None:
     store.commit([register("k", "c1", msgspec.json.encode(Thresholds(new=3)).decode(), kind=THRESHOLD)], recheck)
@@ -116,7 +116,7 @@ def test_agents_that_decide_at_once_take_one_machine_each_beyond_a_threshold_and
         there = msgspec.structs.replace(vm, machine=f"m{number}")
         group.append(msgspec.structs.replace(proposal, placed=(there,)))
     outcomes = [outcome for each in group for outcome in store.commit([each], recheck)]
-    assert names(outcomes) == ["committed"] * 3, "of four empty machines three were to be kept"
+    assert names(outcomes) == ["committed", "threshold", "threshold"], "of four empty machines three are kept"
     for agent in agents:
         agent.step()
         assert type(decided(agent, "late")).__name__ == "Decline"

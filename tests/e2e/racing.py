@@ -159,20 +159,24 @@ class Rivals:
         """How each machine is."""
         return dict(self._read("SELECT name, state FROM machines"))
 
+    def entries(self) -> list[Json]:
+        """The feed from its beginning, with what has no revision yet; to be read while nobody writes."""
+        rows = self._read("SELECT entries FROM feed ORDER BY last") + self._read(
+            "SELECT entries FROM inbox ORDER BY number"
+        )
+        return [entry for (entries,) in rows for entry in json.loads(entries)]
+
     def tell(self) -> Telling:
         """All that happened, and what is wrong with it; it must lead to what the tables hold."""
         with self._sql.transaction():
             self._sql.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            rows = self._read("SELECT entries FROM feed ORDER BY last") + self._read(
-                "SELECT entries FROM inbox ORDER BY number"
-            )
+            entries = self.entries()
             there = {
                 vm: (tenant, machine) for vm, tenant, machine in self._read("SELECT name, tenant, machine FROM vms")
             }
         told = Telling(self._deleting)
-        for (entries,) in rows:
-            for entry in json.loads(entries):
-                told.tell(entry)
+        for entry in entries:
+            told.tell(entry)
         if told.vms != there:
             told.wrong.append(f"the feed tells of {told.vms}, the tables hold {there}")
         return told

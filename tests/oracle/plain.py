@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from roost.engine.rule import Rule
 from roost.engine.ruleset import BoundRule, RuleSet
+from roost.engine.side_tables import FORESIGHT
 from roost.model.request import ON_PLACES, VM, Constraints
 from roost.model.thresholds import Purpose, Thresholds
 from roost.model.zone import Zone
@@ -160,7 +161,7 @@ class PlainAllocator:
     _known_constants: dict[tuple[Any, str], tuple[Any, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        nothing = self.zone.clusters[0]
+        nothing = FORESIGHT.blank(self.zone)[0]
         self.foresight = {name: nothing[name].tolist() for name in ("arrivals", "ahead")}
 
     # ------------------------------------------------------------------------------------------ bookkeeping
@@ -252,7 +253,6 @@ class PlainAllocator:
                 racks=sum(rack.cluster == c for rack in racks),
                 index=c,
                 quarantined=int(c in self.quarantined),
-                **self.foresight,
                 thresholds=self._thresholds(c),
             )
             for c, fixed in enumerate(self._fixed.clusters)
@@ -471,12 +471,9 @@ class PlainAllocator:
 
     def _ask(self, bound: BoundRule, row: SimpleNamespace, vm: SimpleNamespace) -> Any:
         facts = [self._fact(need, row, vm) for need in bound.rule.needs]
-        also = [self._cluster_of(row)] if bound.rule.of_cluster else []
+        also = [self._fixed.clusters[row.cluster]] if bound.rule.of_cluster else []
+        also += [SimpleNamespace(**self.foresight) for _ in bound.rule.reads]  # there is no other side table
         return bound.rule.function(row, vm, *also, *facts, *self._constants(bound))
-
-    def _cluster_of(self, machine: SimpleNamespace) -> SimpleNamespace:
-        """What a machine's cluster is, and what is foreseen for it."""
-        return SimpleNamespace(**vars(self._fixed.clusters[machine.cluster]), **self.foresight)
 
     def _fact(self, column: Rule, row: SimpleNamespace, vm: SimpleNamespace) -> float:
         """What a derived column holds for a machine, worked out on the spot."""

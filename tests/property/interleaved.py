@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import deque
 from collections.abc import Sequence
 from itertools import count
@@ -190,7 +191,9 @@ class Company:
 
     def finish(self) -> None:
         """Let everything come to its end."""
-        for _ in range(200):
+        for turn in range(2_000):
+            if turn > 200:
+                time.sleep(0.001)  # on a busy machine, a search that takes long rests now and then
             for agent, courier in zip(self.agents, self.couriers, strict=True):
                 courier.commit()
                 courier.look()

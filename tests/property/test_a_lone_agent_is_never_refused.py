@@ -7,22 +7,36 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost.agent.agent import Agent
 from roost.agent.operation import Answer, Operation
 from roost.agent.settings import AgentSettings
+from roost.agent.verbs.entry import SetEntry
 from roost.agent.verbs.move import MoveVM
 from roost.agent.verbs.place import PlaceVMs
 from roost.agent.verbs.release import ReleaseVMs
+from roost.model.registry import THRESHOLD
 from roost.model.request import HOLD, VM, Constraints, Request, hold_of
+from roost.model.thresholds import Thresholds
+from roost.model.zone import Zone
+from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
 from roost.wiring import open_store
-from tests.property.cramped import BANDS, NAMES, POLICY, SIZES, ZONE
+from tests.property.cramped import BANDS, NAMES, SIZES, ZONE
 from tests.property.effort import examples
 from tests.property.interleaved import HeldCourier
 
+POLICY = Policy.parse(
+    """
+name: keeping
+clusters: {validators: [keeps_empty_machines]}
+machines: {validators: [is_ready, has_room, respects_isolation], preferences: [best_fit]}
+tenants: [max_per_machine, min_fault_domains]
+"""
+)
 WISHES = (None, None, Constraints(evict_together=True), Constraints(evict_together=True, max_per_machine=1))
 TURNS = 10_000  # far more than any search takes
 
@@ -52,6 +66,8 @@ def wanted(alone: Alone, draw: Random) -> Operation:
     """Something that makes sense."""
     allocator = alone.agent.allocator
     kind, tenants = draw.random(), sorted(allocator.tenants)
+    if draw.random() < 0.1:
+        return keep(draw, allocator.zone)
     movable = sorted(name for name in allocator.vms if not name.endswith(HOLD) and hold_of(name) not in allocator.vms)
     if kind < 0.1 and tenants:
         return ReleaseVMs(draw.choice(tenants))
@@ -61,6 +77,15 @@ def wanted(alone: Alone, draw: Random) -> Operation:
     tenant, same = f"tenant {draw.randrange(7)}", draw.random() < 0.5
     gang = (any_vm(draw),) * draw.randint(1, 3) if same else tuple(any_vm(draw) for _ in range(draw.randint(1, 4)))
     return PlaceVMs(Request(tenant, gang, None if tenant in tenants else draw.choice(WISHES)))
+
+
+def keep(draw: Random, zone: Zone) -> Operation:
+    """A cluster keeps other numbers of empty machines."""
+    cluster = draw.choice(zone.cluster_names)
+    most = int(zone.clusters[zone.cluster(cluster)]["machines"])
+    new, scale_out, healing = sorted((draw.randint(0, most) for _ in range(3)), reverse=True)
+    kept = Thresholds(new=new, scale_out=scale_out, healing=healing)
+    return SetEntry(THRESHOLD, cluster, msgspec.json.encode(kept).decode())
 
 
 def any_vm(draw: Random) -> VM:

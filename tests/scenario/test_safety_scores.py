@@ -9,8 +9,9 @@ import pytest
 
 from roost.engine.funnel import fact, plain
 from roost.engine.rule import rule_of
+from roost.engine.side_tables import FORESIGHT
 from roost.model.change import Placed
-from roost.model.foresight import foresee, tables_of
+from roost.model.foresight import foresee, table_of
 from roost.model.request import VM, Request
 from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
 from roost.placing.allocator import Allocator
@@ -72,7 +73,8 @@ def put(allocator: Allocator, machine: int, vm: VM) -> None:
 
 
 def look_ahead(allocator: Allocator, rates: Rates) -> None:
-    allocator.view.foresee(*tables_of(foresee(allocator.zone, allocator.view.machines, rates), allocator.zone))
+    told = foresee(allocator.zone, allocator.view.machines, rates)
+    allocator.view.set_table(FORESIGHT, table_of(told, allocator.zone))
 
 
 def dangers(allocator: Allocator, vm: VM) -> list[float]:
@@ -80,8 +82,8 @@ def dangers(allocator: Allocator, vm: VM) -> list[float]:
     rule, view = rule_of(danger), allocator.view
     assert rule is not None
     shape = allocator.shape(vm, "t")
-    cluster, wish = plain(view.clusters[0]), plain(shape.row[0])
-    return [fact(rule, plain(row), cluster, wish, allocator.zone) for row in view.machines]
+    wish = plain(shape.row[0])
+    return [fact(rule, view, m, plain(row), wish) for m, row in enumerate(view.machines)]
 
 
 SPOT = VM("small", priority="spot")
@@ -143,11 +145,11 @@ def test_types_that_a_cluster_does_not_take_are_no_danger_there_and_find_no_room
     told = foresee(zone, zone.machines, {("small", ""): 1.0})
     assert told.ahead["small"][-1] == 8.0
     allocator = Allocator(zone, POLICY)
-    allocator.view.foresee(*tables_of(told, zone))
+    allocator.view.set_table(FORESIGHT, table_of(told, zone))
     rule, wish = rule_of(danger), plain(allocator.shape(SPOT, "t").row[0])
     assert rule is not None
-    rows = zip(allocator.view.machines, allocator.view.clusters, strict=True)
-    there, elsewhere = (fact(rule, plain(row), plain(cluster), wish, zone) for row, cluster in rows)
+    rows = enumerate(allocator.view.machines)
+    there, elsewhere = (fact(rule, allocator.view, m, plain(row), wish) for m, row in rows)
     assert there > elsewhere == 0.0
 
 

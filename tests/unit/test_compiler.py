@@ -102,13 +102,14 @@ def test_policies_share_what_asks_no_rule_whatever_traits_they_have(tmp_path: Pa
     assert fast.assign is default.assign is compile_rules(own, zone).assign
 
 
-@pytest.mark.parametrize("part", ["BODY", "COMMON"])
+@pytest.mark.parametrize("part", ["body", "journal", "evaluation", "tenants", "choosing"])
 def test_a_changed_engine_gets_a_new_kernel(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rules, zone = Policy.named("fast").rules, Zone.synthetic(100)
     before = compile_rules(rules, zone)
-    edited = tmp_path / "edited.py"
-    edited.write_text(getattr(compiler, part).read_text() + "\nEDITED = True\n")
-    monkeypatch.setattr(compiler, part, edited)
+    edited = tmp_path / f"{part}.py"
+    edited.write_text(compiler.BODY.with_name(edited.name).read_text() + "\nEDITED = True\n")
+    monkeypatch.setattr(compiler, "COMMON", tuple(edited if p.stem == part else p for p in compiler.COMMON))
+    monkeypatch.setattr(compiler, "BODY", edited if part == "body" else compiler.BODY)
     after = compile_rules(rules, zone)
     assert after.EDITED
     assert after.__name__ != before.__name__

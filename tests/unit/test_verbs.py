@@ -14,6 +14,7 @@ from roost.agent import verbs
 from roost.agent.agent import Agent
 from roost.agent.context import Context
 from roost.agent.operation import Operation
+from roost.agent.past import recall
 from roost.agent.settings import AgentSettings
 from roost.agent.ticket import Ticket
 from roost.agent.under_way import LARGE
@@ -21,9 +22,10 @@ from roost.agent.verbs.evict import EvictVMs
 from roost.agent.verbs.heal import HealVMs
 from roost.agent.verbs.machine import SetMachine
 from roost.agent.verbs.place import PlaceVMs
+from roost.agent.verbs.placing import propose
 from roost.agent.verbs.release import ReleaseVMs
 from roost.agent.verbs.table import VERBS, read_operation
-from roost.agent.verbs.verb import Tenants, Verb, of_tenant
+from roost.agent.verbs.verb import Tenants, Verb, Wanted, of_tenant
 from roost.api.json_lines import operation_of
 from roost.api.problems import Refused
 from roost.api.service import Service
@@ -31,11 +33,13 @@ from roost.model.errors import InvalidInput
 from roost.model.names import check_new_name
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
+from roost.placing.allocator import Allocator
 from roost.rules.policy import Policy
 from roost.settings import Agent as AgentSection
 from roost.settings import Limits, Settings
 from roost.settings import Store as StoreSettings
 from roost.store import contract as store
+from roost.store.audit import audit
 from roost.store.contract import Committed, Conflict, Proposal
 from roost.wiring import open_agent, open_store
 
@@ -147,6 +151,52 @@ def test_such_a_verb_is_understood_by_a_worker_which_checks_the_names_that_it_br
     assert operation_of({"do": "label", "tenant": "web", "text": "blue"}) == LabelTenant("web", "blue")
     with pytest.raises(InvalidInput, match="tenant"):
         operation_of({"do": "label", "tenant": "a b", "text": "blue"})
+
+
+class PlaceSpare(Operation, frozen=True, tag="spare"):
+    """Another toy: one small VM for a tenant, whatever it has."""
+
+    tenant: str
+
+
+def spare(allocator: Allocator, operation: PlaceSpare) -> Wanted:
+    return Wanted(Request(operation.tenant, [VM("A0")]))
+
+
+def decide_spare(context: Context, operation: PlaceSpare, ticket: Ticket) -> Proposal:
+    return propose(context, ticket, spare(context.allocator, operation))
+
+
+@pytest.fixture
+def placing_toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other toy is in the table."""
+    monkeypatch.setitem(VERBS, PlaceSpare, Verb(decide_spare, of_tenant, wanted=spare))  # type: ignore[misc]
+
+
+@pytest.mark.usefixtures("placing_toy")
+def test_a_verb_that_places_is_done_by_a_service_counted_explained_and_audited(
+    tmp_path: Path,
+) -> None:
+    async def ask() -> str:
+        url = str(tmp_path / "zone.db")
+        service = Service(
+            Settings(store=StoreSettings(url=url, zone="synthetic:100"), agent=AgentSection(policy="fast"))
+        )
+        await service.start()
+        answer = (await service.submit(PlaceSpare("web"), key="k")).answer
+        assert answer is not None
+        assert [placement.vm for placement in answer.placements] == list(service.agent.allocator.tenants["web"].vms)
+        assert service.agent.counters.commits == 1
+        past = recall(service.store, "k", lambda _: Policy.named("fast"))
+        assert past.explain(0).machine == answer.placements[0].machine
+        assert audit(service.store).clean
+        service.metrics.measure(service)
+        found = service.metrics.text().decode()
+        await service.stop(0.0)
+        return found
+
+    counted = [line for line in asyncio.run(ask()).splitlines() if "_total{" in line and 'result="scheduled"' in line]
+    assert [float(line.rsplit(" ", 1)[1]) for line in counted] == [1.0]
 
 
 def test_what_is_not_in_the_table_is_not_understood() -> None:

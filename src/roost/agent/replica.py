@@ -55,11 +55,12 @@ from roost.engine.choice import BEST, Choice
 from roost.engine.recheck import rows_of
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
+from roost.engine.side_tables import FORESIGHT
 from roost.engine.tenant import NOWHERE
 from roost.engine.view import View
 from roost.model.change import Entry, Registered
 from roost.model.errors import InvariantBroken
-from roost.model.foresight import Foresight, tables_of
+from roost.model.foresight import Foresight, table_of
 from roost.model.inventory import machine_specs, zone_of
 from roost.model.registry import apply_entry
 from roost.model.request import UNCONSTRAINED, Constraints, Request
@@ -366,7 +367,7 @@ class Replica:
 
     def foresee(self, foresight: Foresight | None) -> None:
         """This is what is expected to come; None: nothing is known."""
-        self.view.foresee(*tables_of(foresight, self.allocator.zone))
+        self.view.set_table(FORESIGHT, table_of(foresight, self.allocator.zone))
 
     def wait(self, vm: str, waiting: Waiting | None) -> None:
         """A VM that had to give way waits to be placed again, and its name is kept; None: it waits no longer."""

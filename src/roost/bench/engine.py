@@ -22,9 +22,10 @@ from roost.bench.numpy_scan import NumpyBestFit
 from roost.engine.kernel.compiler import compile_rules
 from roost.engine.selection import CacheLimits, Engine
 from roost.engine.shape import Shape
+from roost.engine.side_tables import FORESIGHT
 from roost.engine.tenant import TenantDesk
 from roost.engine.view import View
-from roost.model.foresight import foresee, tables_of
+from roost.model.foresight import foresee, table_of
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Zone
 from roost.placing.allocator import Allocator
@@ -321,7 +322,7 @@ def _priorities(
     share = popularity[: len(mixed)] / popularity[: len(mixed)].sum()
     rates = {(zone.vm_types[shapes[k].traits["vm_type"]].name, ""): 3_600 * popularity[k] for k in highest}
     started = time.perf_counter()
-    view.foresee(*tables_of(foresee(zone, view.machines, rates), zone))
+    view.set_table(FORESIGHT, table_of(foresee(zone, view.machines, rates), zone))
     foreseen = time.perf_counter() - started
     taken: dict[str, list[float]] = {"regular": [], "both": []}
     for _ in range(BLOCKS):

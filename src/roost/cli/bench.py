@@ -50,6 +50,30 @@ def engine(
         console().print(_table(results))
 
 
+@app.command(name="compile")
+def compiling(
+    policy: Annotated[str, typer.Option(help="A shipped policy, the first to be compiled.")] = "default",
+    further: Annotated[str, typer.Option(help="Another one, compiled after it.")] = "dense",
+    repeats: Annotated[int, typer.Option(help="Measurements of each kind; their median is shown.", min=1)] = 3,
+    output: Output = Form.TABLE,
+) -> None:
+    """How long a policy takes to compile, in seconds of one core, with nothing compiled before.
+
+    \b
+      roost bench compile
+      roost bench compile --policy fast --further spread -o json
+    """
+    from roost.bench.compiling import bench_compile
+
+    with progress("compiling") as report:
+        result = bench_compile(policy, further, repeats, report)
+    if output is Form.JSON:
+        print_json(result)
+        return
+    title = f"roost bench compile: {policy}, then {further}; seconds of one core"
+    console().print(_listing(title, result["cpu_seconds"]))
+
+
 @app.command()
 def agents(
     machines: Annotated[int, typer.Option(help="Size of the zone that one agent fills.", min=1_000)] = 20_000,

@@ -170,7 +170,7 @@ def _admitted(engine: Engine, shape: Shape, cluster: int, fit: NDArray[np.int64]
         row[0]["used"], row[0]["vms"] = used + (middle - 1) * mine * demand, vms + middle - 1
         taken = emptied[np.searchsorted(filled, middle - 1)] if middle > 1 else np.zeros_like(left)
         row[0]["empty"][band:] = left[band:] - taken[band:]
-        if engine.kernel.cluster_failure(row[0], shape.record) < 0:
+        if engine.kernel.cluster_failure(row[0], shape.record, engine.data) < 0:
             low = middle
         else:
             high = middle - 1

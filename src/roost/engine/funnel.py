@@ -14,8 +14,8 @@ from roost.engine.rule import Rule
 from roost.engine.ruleset import BoundRule, RuleSet
 from roost.engine.selection import Engine, Judgement
 from roost.engine.shape import Shape
+from roost.engine.side_tables import TABLES
 from roost.engine.view import View
-from roost.model.zone import Zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +108,30 @@ def plain(record: Any) -> SimpleNamespace:
     return SimpleNamespace(**{name: record[name].tolist() for name in record.dtype.names})
 
 
-def fact(column: Rule, row: Any, cluster: Any, vm: Any, zone: Zone) -> float:
+def beside(rule: Rule, view: View, machine: int, row: Any, vm: Any) -> list[Any]:
+    """What a rule is given of a machine besides two rows: its cluster, side tables, derived columns, uncompiled."""
+    given = [plain(view.clusters[row.cluster])] if rule.of_cluster else []
+    given += [plain(view.tables[TABLES.index(table)][table.place(row, machine)]) for table in rule.reads]
+    return given + [fact(need, view, machine, row, vm) for need in rule.needs]
+
+
+def fact(column: Rule, view: View, machine: int, row: Any, vm: Any) -> float:
     """What a derived column says of a machine, by the same functions, uncompiled."""
-    needs = (fact(need, row, cluster, vm, zone) for need in column.needs)
-    also = (cluster,) if column.of_cluster else ()
-    return float(column.function(row, vm, *also, *needs, *BoundRule(column).constants(zone)))
+    return float(
+        column.function(row, vm, *beside(column, view, machine, row, vm), *BoundRule(column).constants(view.zone))
+    )
 
 
 def scores(engine: Engine, view: View, shape: Shape, machine: int) -> list[float]:
     """A machine's score for every preference, by the same functions, uncompiled."""
     vm, row = plain(shape.row[0]), plain(view.machines[machine])
-    rack, cluster = plain(view.racks[row.rack]), plain(view.clusters[row.cluster])
+    rack = plain(view.racks[row.rack])
     return [
         float(
             bound.rule.function(
                 rack if bound.rule.scope == "rack" else row,
                 vm,
-                *(fact(need, row, cluster, vm, view.zone) for need in bound.rule.needs),
+                *beside(bound.rule, view, machine, row, vm),
                 *bound.constants(view.zone),
             )
         )

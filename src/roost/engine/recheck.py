@@ -125,6 +125,7 @@ class Arm:
     def __init__(self, zone: Zone, rules: RuleSet) -> None:
         self.rules, self.kernel = rules, compile_rules(rules, zone)
         self.shapes = Shapes(zone, rules)
+        self.numbers = rules.numbers(zone)
 
 
 def _only(_tenant: str) -> int:
@@ -224,7 +225,7 @@ class RecheckedRows:
             shape = arm.shapes.of(vm, recheck.numbers[tenant] if vm.isolated else 0)
         except InvalidInput as error:  # decided by other rules, or for another zone
             return str(error)
-        failure = int(arm.kernel.admit(self.rows, at, shape.row, shape.plain))
+        failure = int(arm.kernel.admit(self.rows, at, shape.row, shape.plain, arm.numbers))
         if failure < 0:
             return None
         detail = int(arm.kernel.machine_detail(self.rows[at], shape.record, failure))
@@ -263,3 +264,7 @@ class RecheckedRows:
         """A machine's condition changed."""
         if (at := self._at.get(machine)) is not None:
             self.rows[field][at] = value
+
+    def has_rule(self, rule: str, tenant: str) -> bool:
+        """Whether the policy that decides for a tenant has a rule of this name."""
+        return rule in self.recheck.arms[self.recheck.arm_of(tenant)].rules.names

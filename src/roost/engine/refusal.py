@@ -1,6 +1,6 @@
 """Whether one machine may have a VM: every hard rule is asked about that machine alone, uncompiled."""
 
-from roost.engine.funnel import fact, plain
+from roost.engine.funnel import beside, plain
 from roost.engine.ruleset import BoundRule
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape
@@ -19,8 +19,7 @@ def refusal(engine: Engine, shape: Shape, machine: int, of_set: str = "") -> str
         if not bound.rule.function(cluster, vm, *bound.constants(zone)):
             return _said(bound, bound.reason(zone, bound.rule.detail(cluster, vm) if bound.rule.detail else 0))
     for bound in rules.validators:
-        facts = (fact(need, row, cluster, vm, zone) for need in bound.rule.needs)
-        if not bound.rule.function(row, vm, *facts, *bound.constants(zone)):
+        if not bound.rule.function(row, vm, *beside(bound.rule, view, machine, row, vm), *bound.constants(zone)):
             return _said(bound, bound.reason(zone, bound.rule.detail(row, vm) if bound.rule.detail else 0))
     if desk.constrained:
         tenant = plain(desk.row[0])

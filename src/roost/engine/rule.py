@@ -6,7 +6,7 @@
     derived      (machine, vm) -> float            a fact worth remembering, given to the rules that need it
 
 The decorators only attach a description; the function stays callable as it is, in tests and in explanations. What
-follows the rows is a parameter: it needs a default, and a policy may set it. The compiler makes parameters constants.
+follows the rows is a parameter: it needs a default, and a policy may set it. Numbers reach the compiled rule as data.
 """
 
 import ast
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
+from roost.engine.side_tables import SideTable
 from roost.model.errors import InvalidInput
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -85,6 +86,7 @@ class Rule:
     domain: Domain = "machine"
     constraint: str = ""
     of_cluster: bool = False  # a derived column that reads the machine's cluster, too
+    reads: tuple[SideTable, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -96,10 +98,15 @@ class Rule:
         """Its traits and, through the columns it needs, theirs."""
         return tuple(sorted({*self.traits, *(trait for need in self.needs for trait in need.depends_on)}))
 
+    @cached_property
+    def rests_on(self) -> frozenset[SideTable]:
+        """The side tables it reads and, through the columns it needs, theirs."""
+        return frozenset((*self.reads, *(table for need in self.needs for table in need.rests_on)))
+
     @property
     def rows(self) -> int:
         """How many leading arguments are rows or derived values; the rest are parameters."""
-        return (1 if self.kind == "tenant" else 2) + self.of_cluster + len(self.needs)
+        return (1 if self.kind == "tenant" else 2) + self.of_cluster + len(self.reads) + len(self.needs)
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
@@ -133,8 +140,12 @@ def _check(rule: Rule) -> None:
         return
     if rule.needs and rule.scope != "machine":
         raise InvalidInput(where, f"is a {rule.scope} rule with needs", "derived columns are facts about machines")
-    if rule.recheck and (rule.needs or rule.scope != "machine"):
-        raise InvalidInput(where, "is marked for re-check", "a commit sees machine rows alone: no needs, scope machine")
+    if rule.reads and rule.scope != "machine":
+        raise InvalidInput(where, f"is a {rule.scope} rule that reads side tables", "only rules of machines can")
+    if rule.recheck and (rule.needs or rule.reads or rule.scope != "machine"):
+        raise InvalidInput(
+            where, "is marked for re-check", "a commit sees machine rows alone: no needs, scope machine, no side tables"
+        )
     if rule.recheck and "purpose" in rule.traits:
         raise InvalidInput(where, "is marked for re-check", "a commit does not know the purpose of a request")
     if hidden := {field for fields in TRAIT_FIELDS.values() for field in fields} - set(TRAIT_FIELDS):
@@ -176,6 +187,7 @@ def validator(
     recheck: bool = False,
     spares: bool = False,
     needs: tuple[Callable[..., Any], ...] = (),
+    reads: tuple[SideTable, ...] = (),
     detail: Callable[..., int] | None = None,
 ) -> Callable[[Function], Function]:
     """A hard rule. `detail(row, vm)` picks the word for the placeholder in `reason`; `recheck`: at commit, too.
@@ -191,6 +203,7 @@ def validator(
         recheck=recheck,
         spares=spares,
         needs=_rules(needs),
+        reads=reads,
         detail=detail,
     )
 
@@ -201,6 +214,7 @@ def preference(
     scope: Literal["machine", "cluster", "rack"] = "machine",
     spares: bool = False,
     needs: tuple[Callable[..., Any], ...] = (),
+    reads: tuple[SideTable, ...] = (),
 ) -> Callable[[Function], Function]:
     """A soft rule: 0 is best, 1 is worst. Order and buckets are the policy's.
 
@@ -208,7 +222,7 @@ def preference(
     it holds over all clusters: one where somebody has to go is looked at only if there is no other.
     """
     return lambda function: _attach(
-        function, kind="preference", scope=scope, traits=traits, spares=spares, needs=_rules(needs)
+        function, kind="preference", scope=scope, traits=traits, spares=spares, needs=_rules(needs), reads=reads
     )
 
 
@@ -220,15 +234,25 @@ def tenant_rule(*, domain: Domain, reason: str, constraint: str) -> Callable[[Fu
 
 
 def derived(
-    *, traits: tuple[str, ...] = (), needs: tuple[Callable[..., Any], ...] = (), of_cluster: bool = False
+    *,
+    traits: tuple[str, ...] = (),
+    needs: tuple[Callable[..., Any], ...] = (),
+    reads: tuple[SideTable, ...] = (),
+    of_cluster: bool = False,
 ) -> Callable[[Function], Function]:
     """A fact about a machine, kept per distinct value of its traits, updated only where machines changed.
 
-    `of_cluster`: it reads the machine's cluster, too: what that is and what is foreseen for it, not what runs there,
-    which changes with every machine.
+    `of_cluster`: it reads the machine's cluster, too: what that is, not what runs there, which changes with every
+    machine. `reads`: side tables, of which it gets the row that is about the machine, its cluster or the zone.
     """
     return lambda function: _attach(
-        function, kind="derived", scope="machine", traits=traits, needs=_rules(needs), of_cluster=of_cluster
+        function,
+        kind="derived",
+        scope="machine",
+        traits=traits,
+        needs=_rules(needs),
+        reads=reads,
+        of_cluster=of_cluster,
     )
 
 

@@ -7,9 +7,12 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from roost.engine.kernel.codes import INVALID
 from roost.engine.rule import TRAIT_FIELDS, OptionalResource, PerResource, ResourceName, Rule
+from roost.engine.side_tables import SideTable
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.rows import MachineState
 from roost.model.thresholds import WORDS
@@ -82,6 +85,14 @@ class BoundRule:
             else:
                 resolved.append(value)
         return tuple(resolved)
+
+    def numbers(self, zone: Zone) -> list[float]:
+        """Those of its parameters that reach the compiled rule as data, and not as constants: all that are amounts."""
+        found: list[float] = []
+        for value, default in zip(self.constants(zone), self.rule.defaults.values(), strict=True):
+            if not isinstance(default, bool | str):
+                found += value if isinstance(value, tuple) else (value,)
+        return found
 
     def reason(self, zone: Zone, detail: int, of_set: str = "") -> str:
         """Why it refuses: its reason, the placeholder filled from the zone's own words.
@@ -171,6 +182,11 @@ class RuleSet:
         return (*clusters, *self.validators, *self.preferences, *self.tenant_rules)
 
     @cached_property
+    def names(self) -> frozenset[str]:
+        """What they are called."""
+        return frozenset(bound.rule.name for bound in self.bound)
+
+    @cached_property
     def columns(self) -> tuple[Rule, ...]:
         """The derived columns that the rules need, each after those it needs itself."""
         ordered: dict[Rule, None] = {}
@@ -183,6 +199,20 @@ class RuleSet:
         for bound in (*self.validators, *self.preferences):
             visit(bound.rule)
         return tuple(ordered)
+
+    @cached_property
+    def with_numbers(self) -> tuple[BoundRule, ...]:
+        """All of them and the columns, in the order in which kernels find their numbers."""
+        return (*self.bound, *(BoundRule(column) for column in self.columns))
+
+    def numbers(self, zone: Zone) -> NDArray[np.float64]:
+        """The numbers of all rules, one after another, as kernels take them."""
+        return np.array([number for bound in self.with_numbers for number in bound.numbers(zone)], np.float64)
+
+    @cached_property
+    def rests_on(self) -> frozenset[SideTable]:
+        """The side tables that the evaluation of machines rests on."""
+        return frozenset(t for bound in (*self.validators, *self.preferences) for t in bound.rule.rests_on)
 
     @cached_property
     def cluster_traits(self) -> tuple[str, ...]:

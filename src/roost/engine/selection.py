@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,11 @@ from roost.engine.choice import BEST, MOST_AMONG, Choice
 from roost.engine.huge_pages import zeros
 from roost.engine.kernel.asking import ASKED, CHOOSING, addresses
 from roost.engine.kernel.codes import BITS, CLUSTER_FAULT, INVALID, LISTED, SEEN
+from roost.engine.kernel.native import direct
 from roost.engine.pools import Pool, PoolStats
 from roost.engine.ruleset import RuleSet
 from roost.engine.shape import Shape
+from roost.engine.side_tables import TABLES
 from roost.engine.tenant import TenantDesk
 from roost.engine.view import View
 from roost.model.errors import InvalidInput
@@ -135,15 +137,17 @@ class Engine:
         self._column_stats = [PoolStats() for _ in rules.columns]
         self._column_of_slot: dict[int, int] = {}
         self._column_updates = np.zeros((2, len(rules.columns)), np.int64)  # of what was there, of what was not
-        self._foresees = any(column.of_cluster for column in rules.columns)
-        self._outlooks = view.outlooks
+        self._versions, self._replaced = list(view.table_versions), view.tables_replaced
+        self._numbers = rules.numbers(view.zone)
+        self.data = (self._numbers, *view.tables)  # what rules are given besides rows, in the kernel's order
         self.desk = TenantDesk(view)
         self.rng = np.array([seed, seed], np.uint64)
         self._scratch = np.zeros((5, max(MOST_AMONG, len(view.clusters))), np.int64)
         self._undo = zeros((3 * len(view.machines) + 2 * len(view.racks) + len(view.clusters) + 8, 4), np.int64)
 
+        self._assign: Callable[..., Any] = self.kernel.assign
+        self._look = self.kernel.look
         # What the kernel is given every time, in its order.
-        self._assign, self._look = self.kernel.assign, self.kernel.look
         looking = (
             *view.rows, self._columns, self._column_seen, self._column_updates, self.desk.row, self.desk.counts,
             self._scratch, self._undo,
@@ -153,13 +157,13 @@ class Engine:
         self._prices: Prices | None = None
         self.sparing = False  # no machine will do on which others have to give way
         # Where it finds the rules; compiled when first needed, where a rule that cannot be is caught.
-        self._choosing: NDArray[np.int64] | None = None
-        self._comparing: NDArray[np.int64] | None = None
+        self._choosing: tuple[NDArray[np.int64], tuple[Any, ...]] | None = None
+        self._comparing: tuple[NDArray[np.int64], tuple[Any, ...]] | None = None
 
     def assign(self, shape: Shape, choice: Choice = BEST) -> Assignment:
         """Choose a machine for one VM of the tenant at the desk and put it there."""
         view, desk, pool = self.view, self.desk, self.evaluations
-        if view.outlooks != self._outlooks:
+        if view.tables_replaced != self._replaced:
             self._look_anew()
         evaluation = pool.get(shape.machine_key)
         hit = evaluation is not None
@@ -175,11 +179,13 @@ class Engine:
         evaluation.uses += 1
         view.placing_shape = shape
         if self._choosing is None:
-            self._choosing = addresses(self.kernel, CHOOSING)
+            self._choosing = addresses(self.kernel, CHOOSING), self.data
         machine, updated, fault, tied, clusters, listed = self._assign(
             self._choosing, *self._standing, desk.homes, desk.constrained, shape.plain, *evaluation.arrays,
             evaluation.ranking, choice.code, self.rules.evictions.among if self._prices or self.sparing else -1.0,
         )  # fmt: skip
+        if self._assign is self.kernel.assign:
+            self._assign = direct(self.kernel.assign)
         if fault:
             raise self._forget(shape, fault)
         if listed and self.sparing:
@@ -241,7 +247,7 @@ class Engine:
 
         -1: it is nowhere. Nothing is placed, drawn or counted. `other`: a machine to compare with what is chosen.
         """
-        if self.view.outlooks != self._outlooks:
+        if self.view.tables_replaced != self._replaced:
             self._look_anew()
         evaluation = self.evaluations.find(shape.machine_key) or self._new_evaluation(shape)
         if evaluation.columns_version != self._columns_version:
@@ -249,7 +255,7 @@ class Engine:
         if evaluation.ranked_for is not shape:
             evaluation.ranked_for, evaluation.ranking = shape, self.ranking(shape)
         if self._comparing is None:
-            self._comparing = addresses(self.kernel, ASKED)
+            self._comparing = addresses(self.kernel, ASKED), self.data
         found = self._look(
             self._comparing, *self._looking, self.desk.constrained, shape.plain, *evaluation.arrays,
             evaluation.ranking, held, other,
@@ -259,10 +265,14 @@ class Engine:
         return Look._make(found[1:])
 
     def _look_anew(self) -> None:
-        """Something else is foreseen: what was derived from that has to be derived again, cluster by cluster."""
-        self._outlooks = self.view.outlooks
-        if self._foresees:
-            self._column_seen[:] = -1
+        """There is another version of a side table: what rests on it has to be worked out again, all of it."""
+        view, known = self.view, zip(self._versions, self.view.table_versions, TABLES, strict=True)
+        changed = {table for mine, version, table in known if mine != version}
+        self._versions, self._replaced = list(view.table_versions), view.tables_replaced
+        for slot, column in self._column_of_slot.items():
+            if self.rules.columns[column].rests_on & changed:
+                self._column_seen[slot] = -1
+        if self.rules.rests_on & changed:
             for evaluation in self.evaluations.newest_first():
                 evaluation.clusters[:] = INVALID, 0, -1, 0
 
@@ -334,7 +344,7 @@ class Engine:
 
         Returns how many machines were looked at; 0 means that everything is up to date.
         """
-        if self.view.outlooks != self._outlooks:
+        if self.view.tables_replaced != self._replaced:
             self._look_anew()
         for pool in (self.evaluations, self.rankings, self.column_pool):
             pool.expire()
@@ -354,7 +364,7 @@ class Engine:
         updated, fault = self.kernel.refresh_known_clusters(
             *view.rows, evaluation.shape.row,
             evaluation.keys, evaluation.racks, evaluation.clusters,
-            self._columns, self._column_seen, evaluation.slots, self._column_updates,
+            self._columns, self._column_seen, evaluation.slots, self._column_updates, self.data,
         )  # fmt: skip
         if fault:
             self.evaluations.discard(evaluation.shape.machine_key)
@@ -375,7 +385,7 @@ class Engine:
         columns, seen = np.empty((n, len(view.machines))), np.full((n, len(view.clusters)), -1, np.int64)
         fault = self.kernel.judge(
             *view.rows, shape.row, columns, seen, slots, tally,
-            desk.row, desk.counts, desk.constrained, *result,
+            (self._numbers, *view.tables), desk.row, desk.counts, desk.constrained, *result,
         )  # fmt: skip
         if fault:
             raise self._fault(fault)

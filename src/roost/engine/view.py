@@ -6,7 +6,7 @@ Every change goes through here, so that no sum and no journal link is ever forgo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from roost.engine.huge_pages import copy_of, zeros
 from roost.engine.shape import Shape
+from roost.engine.side_tables import TABLES, SideTable
 from roost.model.errors import InvariantBroken
 from roost.model.rows import MachineState
 from roost.model.thresholds import Thresholds
@@ -38,9 +39,11 @@ class View:
         journal = np.zeros(1 + 2 * len(zone.clusters), np.int64)
         journal[1 : 1 + len(zone.clusters)] = -1
         rows = (copy_of(zone.machines), copy_of(zone.racks), copy_of(zone.clusters), links, journal)
-        self._begin(zone, kernel, rows, history)
+        self._begin(zone, kernel, rows, tuple(table.blank(zone) for table in TABLES), history)
 
-    def _begin(self, zone: Zone, kernel: ModuleType, rows: tuple[Any, ...], history: int) -> None:
+    def _begin(
+        self, zone: Zone, kernel: ModuleType, rows: tuple[Any, ...], tables: tuple[Any, ...], history: int
+    ) -> None:
         self.zone, self.kernel = zone, kernel
         # All that changes, as the kernel takes it.
         self.rows = rows
@@ -49,7 +52,8 @@ class View:
         # but none while an attempt is open that may have to be undone.
         self._history: deque[tuple[int, Change]] = deque()
         self._kept, self._attempting = history, False
-        self.outlooks = 0  # how often something else was foreseen: what was derived from that is outdated then
+        # What was worked out beside the rows, in the order of `TABLES`; its versions; and how often one was replaced.
+        self.tables, self.table_versions, self.tables_replaced = tables, [0] * len(tables), 0
         self._reach = 0  # the oldest revision that can still be rebuilt
         # What the kernel has placed and nobody has noted yet: the machine, and the shape it was asked for. The second
         # number is 1 once something was placed for which VMs of lower priority have to give way.
@@ -91,9 +95,9 @@ class View:
         """Keep other numbers of empty machines in a cluster."""
         self._change("thresholds", cluster, thresholds.row)
 
-    def foresee(self, arrivals: NDArray[np.float32], ahead: NDArray[np.float32]) -> None:
-        """Expect VMs to come as often as this, and to fill machines like this; see `cluster_type`."""
-        self._change("foresight", -1, (arrivals, ahead))
+    def set_table(self, table: SideTable, rows: NDArray[np.void]) -> None:
+        """Go by another version of a side table from now on, all of it."""
+        self._change("table", TABLES.index(table), rows)
 
     def adopt(self, machine: int, fresh: NDArray[np.void]) -> None:
         """Believe a fresher row (an array of one) about what a machine holds and how it is."""
@@ -118,12 +122,12 @@ class View:
             self.clusters[what][row] = value
             self.kernel.touch_cluster(self.journal, row)
             return what, row, was
-        if what == "foresight":
-            before = self.clusters["arrivals"][0].copy(), self.clusters["ahead"][0].copy()
-            self.clusters["arrivals"], self.clusters["ahead"] = value
-            for cluster in range(len(self.clusters)):
-                self.kernel.touch_cluster(self.journal, cluster)
-            self.outlooks += 1
+        if what == "table":  # no row changes; whoever reads the table sees by its version that it is another one
+            before = self.tables[row].copy()
+            self.tables[row][:] = value
+            self.journal[0] += 1
+            self.table_versions[row] += 1
+            self.tables_replaced += 1
             return what, row, before
         if what == "adopt":
             fresh = self.machines[row : row + 1].copy()
@@ -166,7 +170,8 @@ class View:
     def at(self, revision: int) -> View:
         """A copy of the zone as it was at a recent revision; it keeps no history of its own."""
         past = View.__new__(View)
-        past._begin(self.zone, self.kernel, tuple([copy_of(rows) for rows in self.rows]), 0)
+        rows, tables = tuple([copy_of(rows) for rows in self.rows]), tuple([table.copy() for table in self.tables])
+        past._begin(self.zone, self.kernel, rows, tables, 0)
         for before, undo in reversed(self._history):
             if before < revision:
                 break
@@ -205,26 +210,3 @@ class View:
         noted = bool(self.placing[1])  # perhaps by what was undone
         self.placing[1] = 0
         return noted and bool((self.machines["free"][list(machines), -1] < 0).any())
-
-    def check_invariants(self, vms: Iterable[tuple[int, Shape]]) -> None:
-        """Raise unless the rows are exactly what these VMs make of the zone, and nothing is over capacity."""
-        fresh = View(self.zone, self.kernel, history=0)
-        for field in ("health", "failures", "versions_behind"):
-            fresh.machines[field] = self.machines[field]
-        for field in (*OF_CLUSTERS, "arrivals", "ahead"):
-            fresh.clusters[field] = self.clusters[field]
-        for i in np.flatnonzero(fresh.machines["state"] != self.machines["state"]):
-            fresh.set_state(int(i), MachineState(int(self.machines[i]["state"])))
-        for machine, shape in vms:
-            fresh.place(machine, shape)
-        for name, mine, theirs in (
-            ("machine", self.machines, fresh.machines),
-            ("rack", self.racks, fresh.racks),
-            ("cluster", self.clusters, fresh.clusters),
-        ):
-            for field in mine.dtype.names or ():
-                if not np.array_equal(mine[field], theirs[field]):
-                    raise InvariantBroken(f"{name} rows: {field} is not the sum of what runs there")
-        if (self.machines["free"] < 0).any():
-            m = int(np.flatnonzero((self.machines["free"] < 0).any(axis=(1, 2)))[0])
-            raise InvariantBroken(f"machine {self.zone.machine_names[m]} is over capacity")

@@ -1,6 +1,6 @@
 """What is to be expected: how often VMs of each type come, and how many find room before each kind of machine.
 
-    feed ──▶ ArrivalRates ──▶ foresee (on the rows of a copy) ──▶ registry ──▶ every agent's cluster rows ──▶ `danger`
+    feed ──▶ ArrivalRates ──▶ foresee (on the rows of a copy) ──▶ registry ──▶ every agent's side table ──▶ `danger`
              or as an operator says
 
 What is foreseen goes through the store, so that all agents decide by the same, and a past decision can be told again.
@@ -16,7 +16,7 @@ import numpy as np
 
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.readable import plain
-from roost.model.rows import PACKINGS, MachineState
+from roost.model.rows import PACKINGS, MachineState, foresight_type
 from roost.model.scarcity import SCARCITY
 
 if TYPE_CHECKING:
@@ -132,16 +132,16 @@ def _fitting(free: NDArray[np.int64], need: NDArray[np.int64]) -> NDArray[np.int
     return fit
 
 
-def tables_of(foresight: Foresight | None, zone: Zone) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """What is foreseen as cluster rows have it; nothing, if nothing is. What the zone does not know is left out."""
-    bands, types = len(zone.bands), len(zone.vm_types)
-    arrivals, ahead = np.zeros((bands, types), np.float32), np.zeros((types, PACKINGS), np.float32)
+def table_of(foresight: Foresight | None, zone: Zone) -> NDArray[np.void]:
+    """What is foreseen as rules read it; nothing, if nothing is. What the zone does not know is left out."""
+    bands, table = len(zone.bands), np.zeros(1, foresight_type(len(zone.bands), len(zone.vm_types)))
+    arrivals, ahead = table[0]["arrivals"], table[0]["ahead"]
     if foresight is not None:
         for name, by_band in foresight.arrivals.items():
             if (t := zone.vm_type_index.get(name)) is not None and len(by_band) == bands:
                 arrivals[1:, t] = np.cumsum(by_band)[:-1]
                 ahead[t] = foresight.ahead[name]
-    return arrivals, ahead
+    return table
 
 
 def decode(value: str | None) -> Foresight | None:

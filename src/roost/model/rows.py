@@ -106,11 +106,19 @@ def cluster_type(bands: int, resources: int, vm_types: int) -> np.dtype[np.void]
             ("demands", np.int32, (vm_types, resources)),  # what a VM of each type takes here
             ("per_demand", np.float32, (vm_types, resources)),  # one over that; 0 for nothing
             ("takes", np.float32, (vm_types,)),  # the share of a machine, its resources weighed by how scarce they are
-            # What is foreseen: VMs of each type that come in an hour at priorities above each band; and how many of
-            # each type find room on machines that are filled before those of each packing (the last: empty machines).
-            ("arrivals", np.float32, (bands, vm_types)),
-            ("ahead", np.float32, (vm_types, PACKINGS)),
         ]
+    )
+
+
+def foresight_type(bands: int, vm_types: int) -> np.dtype[np.void]:
+    """What is foreseen for a zone, beside its rows."""
+    return np.dtype(
+        [
+            ("arrivals", np.float32, (bands, vm_types)),  # of each type in an hour, at priorities above each band
+            # How many of each type find room on machines filled before those of a packing; the last: empty ones.
+            ("ahead", np.float32, (vm_types, PACKINGS)),
+        ],
+        align=True,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from roost.engine.invariants import check_rows
 from roost.engine.view import View
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.rows import MachineState
@@ -85,4 +86,4 @@ class ZoneCopy(Books):
     def check_invariants(self) -> None:
         """Raise unless the rows are exactly what the running VMs make of the zone."""
         staying = (vm for vm in self.vms.values() if self.leaving.get(vm.name) is not vm)
-        self.view.check_invariants((vm.machine, vm.shape) for vm in staying)
+        check_rows(self.view, ((vm.machine, vm.shape) for vm in staying))

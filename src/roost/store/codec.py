@@ -22,6 +22,7 @@ _record = msgspec.json.Decoder(Record).decode
 _placed = msgspec.json.Decoder(tuple[Placed, ...]).decode
 _catalogue = msgspec.json.Decoder(Catalogue).decode
 _round = msgspec.json.Decoder(Round).decode
+_limits = msgspec.json.Decoder(list[tuple[str, str, str]]).decode
 
 
 text_of = msgspec.json.Encoder().encode  # a value as JSON; the tables keep it as text
@@ -45,6 +46,7 @@ class Codec:
         self._specs: dict[str, MachineSpec] = {}
         self._vms: dict[str, VM] = {}
         self._constraints: dict[str, Constraints] = {}
+        self._limits: tuple[str | None, Mapping[tuple[str, str], str]] = None, {}  # the last, and how it was written
 
     def machine(self, row: tuple[Any, ...]) -> MachineRow:
         """A machine from its columns."""
@@ -55,17 +57,18 @@ class Codec:
         return MachineRow(known, _numbers(used), _numbers(classes), *rest)
 
     def machine_values(self, row: MachineRow) -> tuple[Any, ...]:
-        """What changes of a machine, as columns: amounts, holdings, condition, version; last, its name."""
+        """What changes of a machine, as columns: amounts, holdings, condition, version, emptiness; last, its name."""
         return (
             *row.taken(self._resources), *self._unused, text_of(row.used).decode(), text_of(row.classes).decode(),
             row.vms, row.owner,
-            row.state, row.health, row.failures, row.versions_behind, row.version, row.spec.name,
+            row.state, row.health, row.failures, row.versions_behind, row.version, row.is_empty(self._resources),
+            row.spec.name,
         )  # fmt: skip
 
     def new_machine_values(self, row: MachineRow) -> tuple[Any, ...]:
         """All columns of a new machine."""
         *changing, name = self.machine_values(row)
-        return (*row.spec.capacity, *self._unused, *changing, encode(row.spec), name)
+        return (*row.spec.capacity, *self._unused, *changing, encode(row.spec), row.spec.cluster, name)
 
     def amounts(self, row: tuple[Any, ...]) -> tuple[str, tuple[Sequence[int], Sequence[int]]]:
         """A machine's name, and what is used of it and what it has."""
@@ -108,6 +111,14 @@ class Codec:
     def tenant_values(name: str, row: TenantRow) -> tuple[str, str, int, int]:
         """A tenant as columns."""
         return name, text_of(row.constraints).decode(), row.stamp, row.vms
+
+    def limits(self, text: str | None) -> Mapping[tuple[str, str], str]:
+        """What says which sums may not be passed, by kind and name: read with every commit, and seldom new."""
+        known, limits = self._limits
+        if text != known:
+            limits = {(kind, name): value for kind, name, value in _limits(text or "[]")}
+            self._limits = text, limits
+        return limits
 
     @staticmethod
     def cluster(row: tuple[Any, ...]) -> tuple[str, ClusterRow]:

@@ -291,8 +291,9 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     before: int = 0  # of what was placed: the tenant's stamp until now, which may be news to the agent
 
 
-Reason = Literal["premise", "room", "stale", "tenant", "name", "machine", "gone", "registry", "victims"]
-BEHIND: frozenset[Reason] = frozenset({"tenant", "name", "machine", "gone"})  # the agent has to hear more, to go on
+Reason = Literal["premise", "room", "stale", "tenant", "name", "machine", "gone", "registry", "victims", "threshold"]
+# The agent has to hear more, to go on.
+BEHIND: frozenset[Reason] = frozenset({"tenant", "name", "machine", "gone", "threshold"})
 
 
 class Conflict(msgspec.Struct, frozen=True, gc=False):

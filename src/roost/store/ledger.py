@@ -14,6 +14,7 @@ from roost.model.change import Entry, Placed
 from roost.model.errors import InvariantBroken
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import VM, Constraints
+from roost.model.rows import MachineState
 
 STARTING = {"state": 0, "health": 100, "failures": 0, "versions_behind": 0}  # the condition of a new machine
 
@@ -42,6 +43,10 @@ class MachineRow(msgspec.Struct, gc=False):
     def taken(self, resources: int) -> list[int]:
         """What VMs of all bands take together, by resource."""
         return [sum(self.used[r::resources]) for r in range(resources)]
+
+    def is_empty(self, resources: int) -> bool:
+        """Whether it is ready and runs no VM of the highest band, nor any that has it for itself."""
+        return self.state == MachineState.READY and not self.owner and not any(self.used[:resources])
 
 
 class TenantRow(msgspec.Struct, frozen=True, gc=False):

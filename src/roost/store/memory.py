@@ -15,6 +15,8 @@ from roost.store.contract import Decided, Feed, FeedRow, Mending, Outcome, Polic
 from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
 from roost.store.notes import Notes
 from roost.store.recheck import Recheck
+from roost.store.scopes.ledger_sums import LedgerSums
+from roost.store.scopes.table import limit_kinds
 from roost.store.settle.group import first_stamp, needs_of, settle
 from roost.store.settle.rows import Facts, Settlement
 from roost.store.standing import StandingRechecks
@@ -39,6 +41,9 @@ class MemoryStore:
         self._rounds: dict[tuple[str, int], Round] = {}
         self._changed = threading.Condition()
         self._rechecks = StandingRechecks()
+        self._sums = LedgerSums(self._ledger)
+        self._limits: dict[tuple[str, str], str] = {}
+        self._limit(self._ledger.registry)
         self.exchange = Notes().exchange
 
     def load(self) -> Ledger:
@@ -66,9 +71,11 @@ class MemoryStore:
                 vms={name: ledger.vms[name] for name in needs.vms if name in ledger.vms},
                 clusters=ledger.clusters.copy() if needs.clusters else {},
                 registry={place: ledger.registry[place] for place in needs.registry if place in ledger.registry},
+                limits=self._limits,
             )
             standing = self._rechecks.of(recheck)
-            settled = settle(group, facts, ledger.accounts, standing, first_stamp(ledger.revision), strict)
+            stamp = first_stamp(ledger.revision)
+            settled = settle(group, facts, ledger.accounts, standing, self._sums.count, stamp, strict)
             if not dry:
                 self._write(settled, round_)
                 standing.written(row for row in settled.machines.values() if row)
@@ -76,6 +83,8 @@ class MemoryStore:
 
     def _write(self, settled: Settlement, round_: Round | None) -> None:
         ledger = self._ledger
+        self._sums.change(settled)
+        self._limit(settled.registry)
         _update(ledger.machines, settled.machines)
         _update(ledger.tenants, settled.tenants)
         _update(ledger.vms, settled.vms)
@@ -94,6 +103,11 @@ class MemoryStore:
             agent, number = (round_.agent, round_.number) if round_ else ("", 0)
             self._feed.append(FeedRow(first, ledger.revision, agent, number, lambda: entries))
             self._changed.notify_all()
+
+    def _limit(self, entries: Mapping[tuple[str, str], str | None]) -> None:
+        """Those of these entries of the registry that say what sums may be passed are so from now on."""
+        kinds = limit_kinds() if entries else ()
+        _update(self._limits, {place: value for place, value in entries.items() if place[0] in kinds})
 
     def changes(self, since: int, limit: int = 1_000, *, patient: bool = False) -> Feed:
         """What was committed after a revision: here, all of it."""
@@ -218,6 +232,7 @@ class MemoryStore:
         """Overwrite what rows say they add up to, and make every follower reload."""
         with self._changed:
             mending = mend(self._ledger)
+            self._sums.forget()
             _update(self._ledger.machines, {row.spec.name: row for row in mending.machines})
             _update(self._ledger.tenants, mending.tenants)
             self._ledger.revision += 1

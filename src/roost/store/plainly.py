@@ -42,6 +42,9 @@ class NoMachines:
     def set_condition(self, machine: str, field: str, value: int) -> None:
         raise NotImplementedError
 
+    def has_rule(self, rule: str, tenant: str) -> bool:
+        raise NotImplementedError
+
     def standing(self) -> NoMachines:
         return self
 

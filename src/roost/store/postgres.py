@@ -6,6 +6,8 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 import psycopg
@@ -20,9 +22,11 @@ from roost.store.ledger import Ledger
 from roost.store.plainly import NoMachines, insist
 from roost.store.postgres_line import RACES, Connection, Line, said
 from roost.store.recheck import Recheck
+from roost.store.scopes.check import Scope
+from roost.store.scopes.table import CHECKS, limit_kinds
 from roost.store.settle.group import needs_of, settle
 from roost.store.settle.rows import Facts, Needs, Settlement
-from roost.store.sql_text import latest, migrations, queries
+from roost.store.sql_text import for_psycopg, latest, migrations, queries
 from roost.store.tables import SLICE, Tables, slices
 
 T = TypeVar("T")
@@ -134,7 +138,8 @@ class PostgresStore(Tables):
 
             def look(connection: Connection) -> list[Outcome]:
                 facts, stamp = self._facts(connection, needs_of(group), dry=True)
-                return settle(group, facts, self._accounts, recheck, stamp, strict).outcomes
+                count = partial(_count, connection, dry=True)
+                return settle(group, facts, self._accounts, recheck, count, stamp, strict).outcomes
 
             return self._use("lookup", _snapshot(look))
         return self._use("commit", lambda connection: self._commit(connection, group, recheck, strict, round_))
@@ -169,10 +174,14 @@ class PostgresStore(Tables):
         *,
         alone: bool = False,
     ) -> list[Outcome]:
-        """Two trips to the server: lock and read, then write. `alone`: in a transaction of its own, committed."""
+        """Two trips to the server: lock and read, then write; one between, if sums over many rows matter.
+
+        `alone`: in a transaction of its own, committed.
+        """
         facts, first_stamp = self._facts(connection, needs_of(group), begin=alone)
         there: set[str | tuple[str, str]] = {*facts.tenants, *facts.registry}
-        settled = settle(group, facts, self._accounts, recheck, first_stamp, strict)
+        count = partial(_count, connection)
+        settled = settle(group, facts, self._accounts, recheck, count, first_stamp, strict)
         with connection.pipeline():
             self._write(connection, settled, there, facts.known, round_)
             if alone:
@@ -187,7 +196,7 @@ class PostgresStore(Tables):
         with connection.pipeline():
             run = connection.execute
             if begin:
-                run("BEGIN")
+                run("BEGIN ISOLATION LEVEL READ COMMITTED")  # each statement sees what was committed meanwhile
             machines = run(SQL["machines"] + lock, (needs.machines,))
             if needs.clusters and not dry:
                 run(SQL["lock_clusters"])
@@ -197,8 +206,9 @@ class PostgresStore(Tables):
             registry = run(SQL["registry"] + lock, (kinds, names)) if needs.registry else None
             vms = run(SQL["vms"], (needs.vms,))
             known = run(SQL["decisions"], (needs.keys,))
-            stamps = run(SQL["coming_stamps" if dry else "next_stamps"])
+            stamps = run(SQL["coming_stamps" if dry else "next_stamps"], (limit_kinds(),))
         rows = map(codec.machine, machines.fetchall())
+        first_stamp, limits = _only(stamps)
         facts = Facts(
             known={d.key: d for d in map(codec.decided, known.fetchall())},
             machines={row.spec.name: row for row in rows},
@@ -206,8 +216,8 @@ class PostgresStore(Tables):
             vms=dict(map(codec.vm, vms.fetchall())),
             clusters=dict(map(codec.cluster, clusters.fetchall())) if clusters else {},
             registry={(kind, name): value for kind, name, value in registry.fetchall()} if registry else {},
+            limits=codec.limits(limits),
         )
-        (first_stamp,) = _only(stamps)
         return facts, first_stamp
 
     def _write(
@@ -340,6 +350,28 @@ class PostgresStore(Tables):
         self._over.set()
         for line in self._lines.values():
             line.close()
+
+
+def _count(connection: Connection, scopes: Mapping[Scope, int], *, dry: bool = False) -> dict[Scope, int]:
+    """The sums of scopes, as far as they matter, under their locks unless dry.
+
+    They are taken after those of all rows, by everybody, so nobody can wait for one another in a circle. The sums are
+    statements of their own: they see what whoever held the lock before has committed.
+    """
+    with connection.pipeline():
+        if not dry:
+            connection.execute(SQL["lock_scopes"], (sorted(map(_lock_number, scopes)),))
+        sums = {
+            scope: connection.execute(for_psycopg(CHECKS[scope.check].statement), {"scope": scope.name, "most": most})
+            for scope, most in scopes.items()
+        }
+    return {scope: _only(found)[0] for scope, found in sums.items()}
+
+
+def _lock_number(scope: Scope) -> int:
+    """The advisory lock of a scope, alike in every process. Two that share one only wait for each other at times."""
+    digest = blake2b(f"{scope.check}\0{scope.name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)
 
 
 def _snapshot(look: Callable[[Connection], T]) -> Callable[[Connection], T]:

@@ -30,6 +30,9 @@ class CommitRows(Protocol):
     def set_condition(self, machine: str, field: str, value: int) -> None:
         """A machine's condition changed."""
 
+    def has_rule(self, rule: str, tenant: str) -> bool:
+        """Whether the policy that decides for a tenant has a rule of this name."""
+
 
 class Recheck(Protocol):
     """The validators that are marked for re-check, as the engine runs them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,12 @@ def queries(dialect: str) -> dict[str, str]:
         lines = [line for line in text.splitlines() if not line.startswith("--")]
         found[name.strip()] = "\n".join(lines).strip()
     return found
+
+
+@cache
+def for_psycopg(statement: str) -> str:
+    """A statement with values by name (`:scope`), as psycopg wants it."""
+    return re.sub(r":([a-z]+)\b", r"%(\1)s", statement.replace("%", "%%"))
 
 
 @cache

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,17 @@ from roost.store.checkpointer import TOO_LONG, Checkpointer
 from roost.store.codec import Codec, encode, feed_row, text_of
 from roost.store.contract import AddMachines, Feed, Mending, Outcome, Proposal, Round
 from roost.store.file_lock import FileLock
-from roost.store.ledger import Ledger, MachineRow, TenantRow
+from roost.store.ledger import Ledger
 from roost.store.notes import Notes
 from roost.store.plainly import NoMachines, insist
 from roost.store.recheck import Recheck, StandingRecheck
+from roost.store.scopes.check import Scope
+from roost.store.scopes.table import CHECKS, limit_kinds
 from roost.store.settle.group import first_stamp, needs_of, settle
 from roost.store.settle.rows import Facts, Settlement
 from roost.store.sql_text import latest, migrations, queries
 from roost.store.sqlite_failure import failure, is_damage
+from roost.store.sqlite_writing import SqliteWriting
 from roost.store.standing import StandingRechecks
 from roost.store.tables import SLICE, Tables, slices
 
@@ -102,7 +106,7 @@ class SqliteStore(Tables):
         for proposal in stock:
             settled, last = self._settle(self._writer, [proposal], NoMachines(), strict=False)
             insist(settled.outcomes)
-            self._write(settled, last, None)
+            self._rows.write(settled, last, None, self._clock)
 
     def _connect(self, read_only: bool) -> sqlite3.Connection:
         how = "ro" if read_only else "rwc"
@@ -217,7 +221,7 @@ class SqliteStore(Tables):
             transaction.enter_context(self._transaction())
             standing = self._rechecks.of(recheck)
             settled, last = self._settle(self._writer, group, standing, strict)
-            self._write(settled, last, round_)
+            self._rows.write(settled, last, round_, self._clock)
             if settled.machines:
                 standing.written(filter(None, settled.machines.values()))
             written = transaction.pop_all()
@@ -231,6 +235,11 @@ class SqliteStore(Tables):
             return settled.outcomes
 
         return finish
+
+    @property
+    def _rows(self) -> SqliteWriting:
+        """Writes rows, within the transaction that is open."""
+        return SqliteWriting(self._writer, self._codec)
 
     @property
     def writing(self) -> bool:
@@ -248,68 +257,18 @@ class SqliteStore(Tables):
         needs, codec, run = needs_of(group), self._codec, connection.execute
         rows = map(codec.machine, run(SQL["machines"], (text_of(needs.machines).decode(),)))
         known = run(SQL["decisions"], (text_of(needs.keys).decode(),)).fetchall()
+        last, limits = run(SQL["last_and_limits"], (text_of(limit_kinds()).decode(),)).fetchone()
         facts = Facts(
             known={d.key: d for d in map(codec.decided, known)} if known else {},
             machines={row.spec.name: row for row in rows},
             tenants=dict(map(codec.tenant, run(SQL["tenants"], (text_of(needs.tenants).decode(),)))),
             vms=dict(map(codec.vm, run(SQL["vms"], (text_of(needs.vms).decode(),)))),
             clusters=dict(map(codec.cluster, run(SQL["all_clusters"]))) if needs.clusters else {},
-            registry=self._entries(connection, needs.registry) if needs.registry else {},
+            registry=_entries(connection, needs.registry) if needs.registry else {},
+            limits=codec.limits(limits),
         )
-        last, _ = run(SQL["head"]).fetchone()
-        return settle(group, facts, self._accounts, recheck, first_stamp(last), strict), last
-
-    def _entries(self, connection: sqlite3.Connection, places: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        found = (connection.execute(SQL["registry"], place).fetchone() for place in places)
-        return {(row[0], row[1]): row[2] for row in found if row}
-
-    def _write(self, settled: Settlement, last: int, round_: Round | None) -> None:
-        """Most groups place VMs or release them, and nothing else: only what there is costs anything."""
-        codec, run, many = self._codec, self._writer.execute, self._writer.executemany
-        if settled.added or settled.clusters or settled.registry:
-            self._write_shape(settled)
-        if settled.machines:
-            self._set_machines(_changed(settled) if settled.added else filter(None, settled.machines.values()))
-        if settled.freed:
-            many(SQL["remove_vm"], [(name,) for name in settled.freed])
-        if settled.vms:
-            many(SQL["add_vm"], codec.vm_values(settled.vms))
-        self._set_tenants(settled.tenants)
-        if settled.entries:
-            agent, number = (round_.agent, round_.number) if round_ else ("", 0)
-            new_last = last + len(settled.entries)
-            run(SQL["append"], (last + 1, new_last, agent, number, text_of(settled.entries).decode()))
-            run(SQL["advance"], (new_last,))
-        now = self._clock()
-        for decided in settled.decided.values():
-            run(SQL["decide"], (*codec.decided_values(decided), now))
-        if round_:
-            run(SQL["add_round"], (round_.agent, round_.number, round_.revision, text_of(round_).decode()))
-
-    def _write_shape(self, settled: Settlement) -> None:
-        """Machines that come or go, clusters, the registry."""
-        codec, many = self._codec, self._writer.executemany
-        new = [row for name, row in settled.machines.items() if row and name in settled.added]
-        many(SQL["add_machine"], map(codec.new_machine_values, new))
-        many(SQL["remove_machine"], _gone(settled.machines))
-        clusters = [
-            (name, c.datacenter, c.generation, c.machines, c.quarantined) for name, c in settled.clusters.items() if c
-        ]
-        many(SQL["set_cluster"], clusters)
-        many(SQL["remove_cluster"], _gone(settled.clusters))
-        many(SQL["set_registry"], [(*place, value) for place, value in settled.registry.items() if value is not None])
-        many(SQL["remove_registry"], [place for place, value in settled.registry.items() if value is None])
-
-    def _set_machines(self, rows: Iterable[MachineRow]) -> None:
-        self._writer.executemany(SQL["set_machine"], map(self._codec.machine_values, rows))
-
-    def _set_tenants(self, tenants: Mapping[str, TenantRow | None]) -> None:
-        run = self._writer.execute
-        for name, row in tenants.items():
-            if row is None:
-                run(SQL["remove_tenant"], (name,))
-            else:
-                run(SQL["set_tenant"], self._codec.tenant_values(name, row))
+        count = partial(_count, connection)
+        return settle(group, facts, self._accounts, recheck, count, first_stamp(last), strict), last
 
     # ---------------------------------------------------------------------------------------------- the feed
 
@@ -351,10 +310,6 @@ class SqliteStore(Tables):
                     gone = self._writer.execute(SQL[name], (until, SLICE)).rowcount
         return int(trimmed)
 
-    def _forget_until(self, revision: int) -> None:
-        for name in ("trim_feed", "trim_rounds", "set_trimmed"):
-            self._writer.execute(SQL[name], (revision,))
-
     # ----------------------------------------------------------------------------------------------- the rest
 
     def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
@@ -362,10 +317,10 @@ class SqliteStore(Tables):
         with self._transaction():
             ledger = self._ledger(lambda name: self._writer.execute(SQL[name]))
             mending = mend(ledger)
-            self._set_machines(mending.machines)
-            self._set_tenants(mending.tenants)
+            self._rows.set_machines(mending.machines)
+            self._rows.set_tenants(mending.tenants)
             self._writer.execute(SQL["advance"], (ledger.revision + 1,))
-            self._forget_until(ledger.revision + 1)
+            self._rows.forget_until(ledger.revision + 1)
         with self._changed:
             self._last = ledger.revision + 1
             self._changed.notify_all()
@@ -388,13 +343,19 @@ class SqliteStore(Tables):
             self._lock = None
 
 
-def _changed(settled: Settlement) -> list[MachineRow]:
-    """Machines that were there before, and still are."""
-    return [row for name, row in settled.machines.items() if row and name not in settled.added]
+def _entries(connection: sqlite3.Connection, places: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Entries of the registry, those that exist."""
+    found = (connection.execute(SQL["registry"], place).fetchone() for place in places)
+    return {(row[0], row[1]): row[2] for row in found if row}
 
 
-def _gone(rows: Mapping[str, object]) -> list[tuple[str]]:
-    return [(name,) for name, row in rows.items() if row is None]
+def _count(connection: sqlite3.Connection, scopes: Mapping[Scope, int]) -> dict[Scope, int]:
+    """The sums of scopes, as far as they matter. Nobody else writes the file: that is lock enough."""
+    found = {}
+    for scope, most in scopes.items():
+        statement = CHECKS[scope.check].statement
+        (found[scope],) = connection.execute(statement, {"scope": scope.name, "most": most}).fetchone()
+    return found
 
 
 def _check_file(path: Path, create: Catalogue | None, *, read_only: bool) -> None:

@@ -11,7 +11,7 @@ from roost.model.rows import cluster_type
 from roost.model.zone import INT32_MAX, Generation, Resource, VMType, Zone
 from roost.traces.workload import ANY, Workload, WorkloadType
 
-BY_TYPE = ("supports", "demands", "per_demand", "takes", "arrivals", "ahead")  # of each VM type, in a cluster's row
+BY_TYPE = ("supports", "demands", "per_demand", "takes")  # of each VM type, in a cluster's row
 
 
 def offer_types(zone: Zone, workload: Workload) -> list[str]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from roost.engine.rule import Rule, rule_of
 from roost.engine.ruleset import BoundRule
 from roost.engine.shape import vm_row_type
+from roost.engine.side_tables import FORESIGHT
 from roost.engine.tenant_row import TENANT_TYPE
 from roost.model.rows import PACKINGS
 from roost.model.thresholds import Purpose
@@ -23,6 +24,7 @@ TYPE_OF = {
     "machine": ZONE.machines.dtype,
     "rack": ZONE.racks.dtype,
     "cluster": ZONE.clusters.dtype,
+    "foresight": FORESIGHT.row_type(ZONE),
     "vm": vm_row_type(ZONE),
     "tenant": TENANT_TYPE,
 }
@@ -123,7 +125,7 @@ def tenant(
 def ask(function: Callable[..., Any], *rows: Any, **parameters: Any) -> Any:
     """What an uncompiled rule says, given the derived values it needs and its parameters as the engine gives them.
 
-    The cluster comes third, for rules that read it, or need something that does.
+    The cluster comes third, and then what is foreseen, for rules that read them, or need something that does.
     """
     rule = described(function)
     derived = [ask(need.function, *rows) for need in rule.needs]
@@ -222,12 +224,17 @@ def clusters(draw: st.DrawFn) -> SimpleNamespace:
         "demands": _each(TYPES, _each(len(RESOURCES), st.integers(0, 20))),
         "per_demand": _each(TYPES, _each(len(RESOURCES), st.floats(0, 1))),
         "takes": _each(TYPES, st.floats(0, 2)),
-        "arrivals": _each(BANDS, _each(TYPES, st.integers(0, 3))),
-        "ahead": _each(TYPES, _each(PACKINGS, st.integers(0, 50))),
         "empty": _each(BANDS, _few),
         "thresholds": _each(len(Purpose), _few),
     }
     return _row("cluster", **{name: draw(strategy) for name, strategy in fields.items()}, **draw(_rooms()))
+
+
+@st.composite
+def foresights(draw: st.DrawFn) -> SimpleNamespace:
+    """Whatever may be foreseen."""
+    arrivals = draw(_each(BANDS, _each(TYPES, st.integers(0, 3))))
+    return _row("foresight", arrivals=arrivals, ahead=draw(_each(TYPES, _each(PACKINGS, st.integers(0, 50)))))
 
 
 @st.composite
@@ -256,4 +263,11 @@ def tenants() -> st.SearchStrategy[SimpleNamespace]:
     return st.builds(SimpleNamespace, **(fields | {"here": st.integers(-1, 5), "remaining": st.integers(1, 5)}))
 
 
-RANDOM = {"machine": machines(), "rack": racks(), "cluster": clusters(), "vm": vms(), "tenant": tenants()}
+RANDOM = {
+    "machine": machines(),
+    "rack": racks(),
+    "cluster": clusters(),
+    "foresight": foresights(),
+    "vm": vms(),
+    "tenant": tenants(),
+}

@@ -60,7 +60,7 @@ def row_kinds(rule: Rule) -> tuple[str, ...]:
     if rule.kind == "tenant":
         return ("tenant",)
     foresees = any(each.of_cluster for each in (rule, *rule.needs))
-    return (rule.scope, "vm", "cluster") if foresees else (rule.scope, "vm")
+    return (rule.scope, "vm", "cluster", "foresight") if foresees else (rule.scope, "vm")
 
 
 def draw_rows(data: st.DataObject, rule: Rule) -> list[SimpleNamespace]:

@@ -1,7 +1,7 @@
 """Calling a policy's compiled functions by their address, from code that is compiled once for all policies.
 
-`kernel/common.py` calls them as `ask_<name>`, with the list of their addresses first; `addresses` is that list for the
-kernel of one policy. Both sides take their types from `asked`, so that they cannot disagree.
+`choosing` calls them as `ask_<name>`, with the list of their addresses first; `addresses` is that list for the
+kernel of one policy. Both sides take their types from `signatures`, so that they cannot disagree.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from roost.engine.side_tables import TABLES
 from roost.engine.tenant_row import TENANT_TYPE
 from roost.engine.view import LINK_TYPE
 from roost.model.errors import InvariantBroken
@@ -25,7 +26,7 @@ CHOOSING = ("cluster_key", "refresh_cluster", "tenant_refusal")  # what choosing
 ASKED = (*CHOOSING, "judge_one")  # the same, and what comparing another with it asks
 
 
-def asked(zone: Zone, vm_type: np.dtype[np.void]) -> dict[str, Any]:
+def signatures(zone: Zone, vm_type: np.dtype[np.void]) -> dict[str, Any]:
     """The signature of every function that is called by its address, for rows of these types."""
     machines, racks, clusters, links, tenant = (
         numba.typeof(np.empty(0, each))
@@ -35,21 +36,28 @@ def asked(zone: Zone, vm_type: np.dtype[np.void]) -> dict[str, Any]:
     number, numbers, table = types.int64, types.int64[::1], types.int64[:, ::1]
     columns, counts = types.float64[:, ::1], types.int32[::1]
     rows = (machines, racks, clusters)
-    derived = (columns, table, numbers, table)  # columns, column_seen, slots, tally
+    data = data_type(zone)
+    derived = (columns, table, numbers, table, data)  # columns, column_seen, slots, tally, data
     evaluation = (numbers, table, table)  # keys, rack_sums, cluster_sums
     return {
-        "cluster_key": number(cluster, vm),
+        "cluster_key": number(cluster, vm, data),
         "refresh_cluster": types.UniTuple(number, 2)(number, *rows, links, numbers, vm, *evaluation, *derived),
-        "tenant_refusal": number(number, *rows, tenant, counts),
+        "tenant_refusal": number(number, *rows, tenant, counts, data),
         "judge_one": types.UniTuple(number, 4)(
             number, *rows, links, numbers, vm, *derived, tenant, counts, types.boolean
         ),
     }
 
 
-def askers(signatures: dict[str, Any]) -> dict[str, Callable[..., Any]]:
+def data_type(zone: Zone) -> Any:
+    """What rules are given besides rows: the numbers of a policy, and side tables."""
+    tables = [numba.typeof(np.empty(0, table.row_type(zone))) for table in TABLES]
+    return types.Tuple((types.float64[::1], *tables))
+
+
+def askers(of: dict[str, Any]) -> dict[str, Callable[..., Any]]:
     """For the functions of these signatures, what calls them: `ask_<name>(addresses, …)`."""
-    return {f"ask_{name}": _asker(ASKED.index(name), signature) for name, signature in signatures.items()}
+    return {f"ask_{name}": _asker(ASKED.index(name), signature) for name, signature in of.items()}
 
 
 @cache

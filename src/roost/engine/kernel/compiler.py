@@ -1,9 +1,9 @@
 """From an ordered set of rules to one native kernel.
 
-The rules' calls, in the policy's order and with its parameters as constants, are written out as a small Python module
-above `body.py` and compiled by Numba. What asks no rule is another module, of `common.py`, that kernels
-share. A module's name is a hash of everything that went into it, so a changed rule, parameter, zone shape or kernel
-gets a new one, and an unchanged one is loaded from disk in a moment.
+The rules' calls, in the policy's order, are written out as a small Python module above `body.py` and compiled by Numba.
+What asks no rule is another module, that kernels share. A module's name is a hash of everything that went into it, so a
+changed rule, zone shape or kernel gets a new one, and an unchanged one is loaded from disk in a moment. The numbers of
+a policy are no part of it: they are data, and policies that differ in nothing else share a kernel.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -23,20 +24,23 @@ import numba
 import numpy as np
 
 from roost.engine.kernel import codes
-from roost.engine.kernel.asking import asked, askers
-from roost.engine.rule import Rule
+from roost.engine.kernel.asking import askers, signatures
+from roost.engine.kernel.native import ruled
 from roost.engine.ruleset import BoundRule, RuleSet, key_shifts
 from roost.engine.shape import Shape, vm_row_type
+from roost.engine.side_tables import PLACES, TABLES
 from roost.engine.tenant_row import TENANT_TYPE
 from roost.engine.view import LINK_TYPE
 from roost.model.errors import InvalidInput
 from roost.model.zone import Zone
 
-BODY, COMMON = (Path(__file__).with_name(name) for name in ("body.py", "common.py"))
+BODY = Path(__file__).with_name("body.py")
+# What kernels share: one module of these, in this order.
+COMMON = tuple(BODY.with_name(f"{name}.py") for name in ("journal", "evaluation", "tenants", "choosing"))
 MARKER = "# ------"  # the generated part goes above the first of these
 # Whatever a kernel's meaning depends on, besides these, the rules and the shape of the zone.
 MEANING = [
-    *(BODY.with_name(f"{name}.py") for name in ("asking", "codes", "compiler", "prefetch")),
+    *(BODY.with_name(f"{name}.py") for name in ("asking", "codes", "compiler", "native", "prefetch")),
     BODY.parent.with_name("tenant_row.py"),
 ]
 DOMAIN_UNITS = {  # domain of a tenant rule: its code in the kernel, and where its unit's count stands
@@ -46,6 +50,7 @@ DOMAIN_UNITS = {  # domain of a tenant rule: its code in the kernel, and where i
     "datacenter": (codes.DATACENTER, "datacenters_at + machine.datacenter"),
     "update_domain": (codes.UPDATE_DOMAIN, "updates_at + machine.update_domain"),
 }
+NUMBERS = "    numbers = data[0]"
 KERNELS_KEPT = 200  # on disk, and as many of what they share
 _loaded: dict[str, ModuleType] = {}
 
@@ -73,7 +78,7 @@ def compile_rules(rules: RuleSet, zone: Zone) -> ModuleType:
     if name not in _loaded:
         start, marker, end = BODY.read_text().partition(MARKER)
         compiled = {name: _jitted(function, common, vm_type) for name, function in functions.items()}
-        given = {"ASKED": asked(zone, vm_type), **compiled}
+        given = {"ASKED": signatures(zone, vm_type), **compiled}
         _loaded[name] = _load(name, start + generated + "\n\n\n" + marker + end, given)
     return _loaded[name]
 
@@ -84,10 +89,11 @@ def _common(zone: Zone) -> ModuleType:
     It knows VMs by the fields that all of them have; where a policy has traits of its own, rows begin with the same.
     """
     vm_type = vm_row_type(zone)
-    types = (zone.machines.dtype, zone.racks.dtype, zone.clusters.dtype, vm_type, LINK_TYPE, TENANT_TYPE)
-    name = f"common_{_digest({COMMON, *MEANING}, *(dtype.descr for dtype in types))}"
+    tables = (table.row_type(zone) for table in TABLES)
+    types = (zone.machines.dtype, zone.racks.dtype, zone.clusters.dtype, vm_type, LINK_TYPE, TENANT_TYPE, *tables)
+    name = f"common_{_digest({*COMMON, *MEANING}, *(dtype.descr for dtype in types))}"
     if name not in _loaded:
-        _loaded[name] = _load(name, COMMON.read_text(), askers(asked(zone, vm_type)))
+        _loaded[name] = _load(name, "\n\n".join(path.read_text() for path in COMMON), askers(signatures(zone, vm_type)))
     return _loaded[name]
 
 
@@ -104,9 +110,7 @@ def _jitted(function: Callable[..., Any], _common: ModuleType, _vm_type: np.dtyp
 
     For others it is another one: Numba takes a row with more fields for one with fewer.
     """
-    # With NumPy's errors a division by zero becomes a score outside 0 to 1, which is caught.
-    options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return numba.njit(**options)(function)
+    return ruled(function)
 
 
 def _load(name: str, text: str, given: dict[str, Any]) -> ModuleType:
@@ -136,6 +140,7 @@ def uncompilable(rules: RuleSet, zone: Zone, shape: Shape, error: Exception) -> 
             arguments: list[Any] = [np.zeros(1, TENANT_TYPE)[0]]
         else:
             also = [rows["cluster"]] if rule.of_cluster else []
+            also += [table.blank(zone)[0] for table in rule.reads]
             arguments = [rows[rule.scope], shape.row[0], *also, *(0.0 for _ in rule.needs)]
         try:
             numba.njit(rule.function)(*arguments, *bound.constants(zone))
@@ -209,30 +214,30 @@ def _sources(function: Callable[..., Any]) -> set[Path]:
 def _generate(rules: RuleSet, zone: Zone) -> str:
     """The part of the kernel that differs between policies."""
     columns = rules.columns
-    call = _Caller(zone, columns)
+    call = _Caller(zone, rules)
     lines = [f"CLUSTER_VALIDATORS, VALIDATORS = {len(rules.cluster_validators)}, {len(rules.validators)}"]
     domains = tuple(DOMAIN_UNITS[b.rule.domain][0] for b in rules.tenant_rules) or (0,)
     lines += [f"TENANT_DOMAINS = {domains!r}", ""]
 
-    lines += ["", "@entry", "def cluster_failure(cluster, vm):"]
+    lines += ["", "@entry", "def cluster_failure(cluster, vm, data):", NUMBERS]
     lines += _failures("cluster_validator", rules.cluster_validators, call, "cluster")
-    lines += ["", "@inside", "def cluster_key(cluster, vm):"]
-    lines += ["    if cluster_failure(cluster, vm) >= 0:", "        return INVALID"]
+    lines += ["", "@asked", "def cluster_key(cluster, vm, data):", NUMBERS]
+    lines += ["    if cluster_failure(cluster, vm, data) >= 0:", "        return INVALID"]
     shifts = key_shifts(rules.cluster_preferences)
     steps = zip(range(len(shifts)), rules.cluster_preferences, shifts, strict=True)
     lines += _score("cluster_preference", list(steps), call, "cluster")
 
-    lines += ["", "@inside", "def machine_failure(machine, vm, m, columns, slots):"]
+    lines += ["", "@inside", "def machine_failure(machine, vm, m, columns, slots, data):", NUMBERS]
     lines += _failures("validator", rules.validators, call, "machine")
-    lines += ["", "@inside", "def recheck_failure(machine, vm):"]
+    lines += ["", "@inside", "def recheck_failure(machine, vm, numbers):"]
     lines += _failures("validator", rules.validators, call, "machine", only_rechecked=True)
     machine: list[tuple[int, BoundRule, int]] = []
     rack: list[tuple[int, BoundRule, int]] = []
     for step in zip(range(len(rules.shifts)), rules.preferences, rules.shifts, strict=True):
         (rack if step[1].rule.scope == "rack" else machine).append(step)
-    lines += ["", "@inside", "def machine_score(machine, vm, m, columns, slots):"]
+    lines += ["", "@inside", "def machine_score(machine, vm, m, columns, slots, data):", NUMBERS]
     lines += _score("preference", machine, call, "machine")
-    lines += ["", "@inside", "def rack_bits(rack, vm):", *_score("preference", rack, call, "rack")]
+    lines += ["", "@inside", "def rack_bits(rack, vm, data):", NUMBERS, *_score("preference", rack, call, "rack")]
 
     for row, prefix, validators in (
         ("cluster", "cluster_validator", rules.cluster_validators),
@@ -244,31 +249,49 @@ def _generate(rules: RuleSet, zone: Zone) -> str:
                 lines += [f"    if rule == {i}:", f"        return {prefix}{i}_detail({row}, vm)"]
         lines += ["    return 0"]
 
-    lines += ["", "@inside", "def column_value(j, machine, cluster, vm, m, columns, slots):"]
+    lines += ["", "@inside", "def column_value(j, machine, cluster, vm, m, columns, slots, data):", NUMBERS]
     for j, column in enumerate(columns):
         lines += [f"    if j == {j}:", f"        return {call(f'column{j}', BoundRule(column), 'machine')}"]
     lines += ["    return 0.0"]
 
-    names = "m, machine, tenant, counts, racks_at, clusters_at, datacenters_at, updates_at"
-    lines += ["", "@inside", f"def tenant_failure({names}):"]
+    names = "m, machine, tenant, counts, racks_at, clusters_at, datacenters_at, updates_at, data"
+    lines += ["", "@inside", f"def tenant_failure({names}):", NUMBERS]
     for i, b in enumerate(rules.tenant_rules):
         lines += [f"    tenant.here = counts[{DOMAIN_UNITS[b.rule.domain][1]}]"]
-        constants = "".join(f", {value!r}" for value in b.constants(zone))
-        lines += [f"    if not tenant_rule{i}(tenant{constants}):", f"        return {i}"]
+        arguments = ", ".join(["tenant", *call.parameters(f"tenant_rule{i}", b)])
+        lines += [f"    if not tenant_rule{i}({arguments}):", f"        return {i}"]
     return "\n".join([*lines, "    return -1"])
 
 
 class _Caller:
-    """Writes the call of a rule: rows, the derived values it needs, its parameters as constants."""
+    """Writes the call of a rule: rows, its rows of side tables, the derived values it needs, its parameters."""
 
-    def __init__(self, zone: Zone, columns: tuple[Rule, ...]) -> None:
-        self.zone, self.columns = zone, columns
+    def __init__(self, zone: Zone, rules: RuleSet) -> None:
+        self.zone, self.columns = zone, rules.columns
+        names = [f"{prefix}{i}" for prefix, group in _groups(rules) for i in range(len(group))]
+        names += [f"column{i}" for i in range(len(rules.columns))]
+        counts = [len(bound.numbers(zone)) for bound in rules.with_numbers]
+        self._numbers_at = dict(zip(names, accumulate(counts, initial=0), strict=False))  # by the rule's name here
 
     def __call__(self, name: str, bound: BoundRule, row: str) -> str:
         needs = [f"columns[slots[{self.columns.index(need)}], m]" for need in bound.rule.needs]
-        constants = [repr(value) for value in bound.constants(self.zone)]
+        tables = [f"data[{1 + TABLES.index(table)}][{PLACES[table.per]}]" for table in bound.rule.reads]
         rows = [row, "vm", "cluster"] if bound.rule.of_cluster else [row, "vm"]
-        return f"{name}({', '.join([*rows, *needs, *constants])})"
+        return f"{name}({', '.join([*rows, *tables, *needs, *self.parameters(name, bound)])})"
+
+    def parameters(self, name: str, bound: BoundRule) -> list[str]:
+        """Its parameters: where each number stands among those of the policy, and words as constants."""
+        at, written = self._numbers_at[name], []
+        for value, default in zip(bound.constants(self.zone), bound.rule.defaults.values(), strict=True):
+            if isinstance(default, bool | str):
+                written.append(repr(value))
+                continue
+            many = len(value) if isinstance(value, tuple) else 1
+            numbers = [f"numbers[{i}]" for i in range(at, at + many)]
+            whole = "int({})" if isinstance(value, int) else "{}"
+            written.append(f"({', '.join(numbers)},)" if isinstance(value, tuple) else whole.format(numbers[0]))
+            at += many
+        return written
 
 
 def _failures(

@@ -3,6 +3,7 @@
 import math
 
 from roost.engine.rule import PerResource, derived
+from roost.engine.side_tables import FORESIGHT
 from roost.model.rows import PACKINGS
 from roost.model.scarcity import SCARCITY
 
@@ -11,8 +12,8 @@ MANY = 2.0**31
 SLACK = 1e-3  # of a VM: quotients are of single precision
 
 
-@derived(traits=("vm_type", "priority"), of_cluster=True)
-def danger(machine, vm, cluster, weights=WEIGHTS):
+@derived(traits=("vm_type", "priority"), of_cluster=True, reads=(FORESIGHT,))
+def danger(machine, vm, cluster, foresight, weights=WEIGHTS):
     """How often, in an hour, a VM on the machine would have to give way, if this one came to it.
 
     VMs of a type t come at a rate; those of higher priority are put where they pack best, and there rather where nobody
@@ -38,7 +39,7 @@ def danger(machine, vm, cluster, weights=WEIGHTS):
             weight += weights[r]
     if weight > 0.0:
         left /= weight
-    rates, everything = cluster.arrivals[vm.priority], 0.0
+    rates, everything = foresight.arrivals[vm.priority], 0.0
     for t in range(len(rates)):
         everything += rates[t]
     for t in range(len(rates)):
@@ -57,5 +58,5 @@ def danger(machine, vm, cluster, weights=WEIGHTS):
         packing = PACKINGS - 1
         if not empty:
             packing = min(PACKINGS - 2, max(0, math.ceil((PACKINGS - 2) * (left - cluster.takes[t]))))
-        total += rate / (cluster.ahead[t][packing] + spare + 1.0)
+        total += rate / (foresight.ahead[t][packing] + spare + 1.0)
     return total

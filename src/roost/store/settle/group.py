@@ -10,6 +10,8 @@ from roost.model.errors import InvalidInput
 from roost.store.contract import LARGEST_GROUP, Conflict, Decided, Outcome, Proposal, Rejected, Replayed
 from roost.store.ledger import Accounts
 from roost.store.recheck import Recheck, StandingRecheck
+from roost.store.scopes.check import Count
+from roost.store.scopes.counted import hold_sums
 from roost.store.settle.rows import Facts, Names, Needs, Settlement
 from roost.store.settle.settling import Lost, Settling
 from roost.store.settle.table import VERBS
@@ -42,11 +44,16 @@ def settle(
     facts: Facts,
     accounts: Accounts,
     recheck: Recheck | StandingRecheck,
+    count: Count,
     first_stamp: int,
     strict: bool = False,
 ) -> Settlement:
-    """Settle proposals in order, each on what those before it left. Stamps count up from the first one."""
+    """Settle proposals in order, each on what those before it left. Stamps count up from the first one.
+
+    `count` is asked at most once, before anything is settled, and only if a sum over many rows matters to the group.
+    """
     settling = Settling(facts, accounts, recheck.on(list(facts.machines.values())), first_stamp, strict)
+    hold_sums(group, settling, count)
     result = settling.result
     conflicts: list[tuple[int, Sequence[str]]] = []  # and the machines to show as they are at the end
     for i, proposal in enumerate(group):

@@ -82,6 +82,7 @@ def _try(proposal: Move, settling: Settling) -> None:
         raise Lost("machine", f"machine {target} is no more")
     if settling.strict and settling.started.get(target) != proposal.seen.get(target):
         raise Lost("stale", f"machine {target} has changed", (target,))
+    settling.check_sums(proposal)
     if problem := (tested.replace if proposal.held else tested.place)(target, spec, tenant):
         raise Lost("room", f"machine {target}: {problem}", (target,))
     demand = settling.accounts.demand(spec, facts.machines[target])

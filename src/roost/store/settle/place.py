@@ -107,6 +107,7 @@ def _try(proposal: Place, leaving: Sequence[Placed], touched: Collection[str], s
             names.add(each.vm)
         if settling.accounts.bands > 1 or proposal.victims:
             eviction.check_evicted(proposal, touched, settling)
+        settling.check_sums(proposal)
     except (Lost, InvalidInput):
         for again in reversed(tried):
             tested.remove(again.machine, again.spec, tenant)

@@ -41,6 +41,7 @@ class Facts(msgspec.Struct, eq=False):
     vms: dict[str, VMRow]
     clusters: dict[str, ClusterRow]
     registry: dict[tuple[str, str], str]
+    limits: Mapping[tuple[str, str], str]  # all entries of the kinds that say what sums may be passed; see store/scopes
 
 
 class Settlement(msgspec.Struct, eq=False):

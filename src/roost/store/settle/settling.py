@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from roost.model.change import Entry, Placed, Registered
-from roost.store.contract import Decided, Reason, Recorded
+from roost.store.contract import Decided, Proposal, Reason, Recorded
 from roost.store.ledger import Accounts, MachineRow
 from roost.store.recheck import CommitRows
 from roost.store.settle.rows import Facts, Settlement
@@ -32,6 +32,7 @@ class Settling:
         self.stamp = first_stamp  # of the proposal that is being settled
         self.started = {name: row.version for name, row in facts.machines.items()} if strict else {}
         self.result = Settlement()
+        self.check_sums: Callable[[Proposal], None] = _nothing  # raises if what holds of a sum would be broken
 
     def decide(
         self,
@@ -64,6 +65,11 @@ class Settling:
             self.result.machines[name] = row
         return row
 
+    def limit(self, kind: str, name: str) -> str | None:
+        """An entry of the registry that says what a sum may not pass, as it is by now."""
+        place = kind, name
+        return self.result.registry[place] if place in self.result.registry else self.facts.limits.get(place)
+
     def change_entry(self, place: tuple[str, str], value: str | None) -> Registered:
         """Set an entry of the registry, by kind and name; None removes it."""
         now = self.facts.registry.get(place)
@@ -73,3 +79,7 @@ class Settling:
         else:
             self.facts.registry[place] = value
         return Registered(*place, now, value)
+
+
+def _nothing(_proposal: Proposal) -> None:
+    """No sum matters to the group."""

@@ -48,22 +48,24 @@ SELECT name, used_0, used_1, used_2, used_3, used_4, used_5, used_6, used_7, cap
 -- New machines.
 INSERT INTO machines (
     capacity_0, capacity_1, capacity_2, capacity_3, capacity_4, capacity_5, capacity_6, capacity_7, used_0, used_1, used_2, used_3, used_4, used_5, used_6, used_7,
-    used, classes, vms, owner, state, health, failures, versions_behind, version, spec, name
+    used, classes, vms, owner, state, health, failures, versions_behind, version, is_empty, spec, cluster, name
 ) SELECT * FROM unnest(
     %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[],
-    %b::text[], %b::text[], %b::int[], %b::text[], %b::int[], %b::int[], %b::int[], %b::int[], %b::bigint[], %b::text[], %b::text[]
+    %b::text[], %b::text[], %b::int[], %b::text[], %b::int[], %b::int[], %b::int[], %b::int[], %b::bigint[], %b::boolean[],
+    %b::text[], %b::text[], %b::text[]
 )
 
 -- name: set_machines
 -- Machines hold something else, or are in another condition.
 UPDATE machines AS m SET
     used_0 = d.used_0, used_1 = d.used_1, used_2 = d.used_2, used_3 = d.used_3, used_4 = d.used_4, used_5 = d.used_5, used_6 = d.used_6, used_7 = d.used_7,
-    used = d.used, classes = d.classes, vms = d.vms, owner = d.owner, state = d.state, health = d.health, failures = d.failures, versions_behind = d.versions_behind, version = d.version
+    used = d.used, classes = d.classes, vms = d.vms, owner = d.owner, state = d.state, health = d.health, failures = d.failures, versions_behind = d.versions_behind, version = d.version,
+    is_empty = d.is_empty
 FROM unnest(
     %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[], %b::int[],
-    %b::text[], %b::text[], %b::int[], %b::text[], %b::int[], %b::int[], %b::int[], %b::int[], %b::bigint[], %b::text[]
+    %b::text[], %b::text[], %b::int[], %b::text[], %b::int[], %b::int[], %b::int[], %b::int[], %b::bigint[], %b::boolean[], %b::text[]
 ) AS d (used_0, used_1, used_2, used_3, used_4, used_5, used_6, used_7,
-    used, classes, vms, owner, state, health, failures, versions_behind, version, name)
+    used, classes, vms, owner, state, health, failures, versions_behind, version, is_empty, name)
 WHERE m.name = d.name
 
 -- name: remove_machines
@@ -182,12 +184,20 @@ WHERE r.kind = d.kind AND r.name = d.name
 DELETE FROM registry WHERE (kind, name) IN (SELECT * FROM unnest(%b::text[], %b::text[]))
 
 -- name: next_stamps
--- Stamps for the tenants of a transaction.
-SELECT nextval('stamps')
+-- Stamps for the tenants of a transaction, and the entries of the registry of some kinds, as JSON: both in one go.
+SELECT nextval('stamps'), (
+    SELECT json_agg(json_build_array(kind, name, value))::text FROM registry WHERE kind = ANY(%b)
+)
 
 -- name: coming_stamps
--- The stamps that the next transaction will get, if it is the next.
-SELECT last_value + CASE WHEN is_called THEN 1024 ELSE 0 END FROM stamps
+-- The same, with the stamps that the next transaction will get, if it is the next.
+SELECT last_value + CASE WHEN is_called THEN 1024 ELSE 0 END, (
+    SELECT json_agg(json_build_array(kind, name, value))::text FROM registry WHERE kind = ANY(%b)
+) FROM stamps
+
+-- name: lock_scopes
+-- Whoever holds the lock of a scope is the only one to take from it. Locks are known by number, and taken in that order.
+SELECT pg_advisory_xact_lock(number) FROM unnest(%b::bigint[]) AS number
 
 -- name: append
 -- The entries of a transaction wait for their revisions. Its number is drawn here, when it holds all its locks.

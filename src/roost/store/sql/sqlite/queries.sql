@@ -10,6 +10,12 @@ SELECT catalogue FROM zone
 -- How far the feed goes, and where it begins.
 SELECT last, trimmed FROM zone
 
+-- name: last_and_limits
+-- How far the feed goes, and the entries of the registry of some kinds (JSON), as JSON.
+SELECT last, (
+    SELECT json_group_array(json_array(kind, name, value)) FROM registry WHERE kind IN (SELECT value FROM json_each(?))
+) FROM zone
+
 -- name: advance
 -- The feed has grown.
 UPDATE zone SET last = ?
@@ -36,14 +42,15 @@ SELECT name, used_0, used_1, used_2, used_3, used_4, used_5, used_6, used_7, cap
 -- A new machine.
 INSERT INTO machines (
     capacity_0, capacity_1, capacity_2, capacity_3, capacity_4, capacity_5, capacity_6, capacity_7, used_0, used_1, used_2, used_3, used_4, used_5, used_6, used_7, 
-    used, classes, vms, owner, state, health, failures, versions_behind, version, spec, name
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    used, classes, vms, owner, state, health, failures, versions_behind, version, is_empty, spec, cluster, name
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: set_machine
 -- A machine holds something else, or is in another condition.
 UPDATE machines SET
     used_0 = ?, used_1 = ?, used_2 = ?, used_3 = ?, used_4 = ?, used_5 = ?, used_6 = ?, used_7 = ?, 
-    used = ?, classes = ?, vms = ?, owner = ?, state = ?, health = ?, failures = ?, versions_behind = ?, version = ?
+    used = ?, classes = ?, vms = ?, owner = ?, state = ?, health = ?, failures = ?, versions_behind = ?, version = ?,
+    is_empty = ?
 WHERE name = ?
 
 -- name: remove_machine

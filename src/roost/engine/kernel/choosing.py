@@ -1,418 +1,33 @@
-"""The part of a kernel that asks no rule itself. Not imported: `compiler` makes a module of it for each shape of zones.
+"""The part of a kernel that chooses a machine. Not imported: see `journal`.
 
-All policies for zones of the same shape share it, compiled once. Where a choice depends on a policy, it is given
-`rules`, the addresses of that policy's compiled functions (see `asking`), and calls
+Where a choice depends on a policy, it is given `rules`: the addresses of that policy's compiled functions (see
+`asking`), and the data they are given; and calls
 
-    ask_cluster_key(rules, cluster, vm)         a cluster's packed buckets, INVALID, or beyond: a fault
-    ask_refresh_cluster(rules, c, …)            brings a cluster of an evaluation up to date
-    ask_tenant_refusal(rules, m, …)             the domain of the first tenant rule that refuses machine m, -1 for none
-    ask_judge_one(rules, m, …)                  the verdict on one machine
-
-An evaluation is three arrays: `keys` (one per machine), `racks` (lowest key, how many machines have it, bits of the
-rack preferences) and `clusters` (lowest key with rack bits, ties, revision seen). Machine, rack, cluster: a change of
-one machine costs a look at its rack and its cluster, whatever the zone's size; a cluster nobody asks for costs nothing.
-
-`journal` is [revision, youngest machine of each cluster…, revision of each cluster…]; `links` chain the machines of a
-cluster in the order they last changed, apart from the rows, so that a walk can fetch several rows at once.
+    ask_cluster_key(addresses, …)         a cluster's packed buckets, INVALID, or beyond: a fault
+    ask_refresh_cluster(addresses, c, …)  brings a cluster of an evaluation up to date
+    ask_tenant_refusal(addresses, m, …)   the domain of the first tenant rule that refuses machine m, -1 for none
+    ask_judge_one(addresses, m, …)        the verdict on one machine
 """
 
 import numpy as np
-from numba import njit
 
 from roost.engine.kernel.codes import (
     BITS,
     CHOSEN,
-    CLUSTER,
-    CLUSTER_FAULT,
-    DATACENTER,
     HEAP,
     INVALID,
     KEY,
     LATE,
     LISTED,
     LOW,
-    MACHINE,
     ONE,
     ORDER,
-    RACK,
-    SALT,
-    SEEN,
     SINGLE,
     TIES,
     UPDATE_DOMAIN,
     ZERO,
 )
-
-UNDO_KEY, UNDO_RACK, UNDO_BITS, UNDO_CLUSTER = np.int64(0), np.int64(1), np.int64(2), np.int64(3)
-READY = 0
-
-# Nothing here makes an array, so references to them need not be counted. What only compiled code calls has no wrapper
-# for Python, which would take as long to compile as the function: to call it from Python would crash.
-entry = njit(cache=True, no_cfunc_wrapper=True, _nrt=False)
-inside = njit(cache=True, no_cfunc_wrapper=True, no_cpython_wrapper=True, _nrt=False)
-
-# ---------------------------------------------------------------------------------------------------------- journal
-
-
-@entry
-def touch(machines, links, journal, m):
-    """Move m to the young end of its cluster's journal under a new revision."""
-    c = machines[m].cluster
-    clusters = (journal.shape[0] - 1) // 2
-    journal[0] += 1
-    links[m].revision = journal[0]
-    journal[1 + clusters + c] = journal[0]
-    last = journal[1 + c]
-    if last == m:
-        return
-    older, newer = links[m].older, links[m].newer
-    if newer >= 0:  # it was linked already: close the gap
-        links[newer].older = older
-        if older >= 0:
-            links[older].newer = newer
-    links[m].older = last
-    links[m].newer = -1
-    if last >= 0:
-        links[last].newer = m
-    journal[1 + c] = m
-
-
-@entry
-def touch_cluster(journal, c):
-    """A cluster's own row changed, none of its machines."""
-    journal[0] += 1
-    journal[1 + (journal.shape[0] - 1) // 2 + c] = journal[0]
-
-
-@inside
-def hold(machine, vm, sign):
-    """Let a machine hold a VM (sign 1) or no longer (sign -1): its own row, no sums."""
-    for r in range(len(machine.capacity)):
-        amount = sign * vm.demand[machine.generation][r]
-        for b in range(vm.priority, len(machine.free)):
-            machine.free[b][r] -= amount
-    machine.vms += sign
-    if vm.isolation > 0:
-        machine.isolated += sign
-        machine.owners += sign * vm.isolation
-        machine.owner = machine.owners // machine.isolated if machine.isolated > 0 else 0
-    if vm.colocation >= 0:
-        machine.classes[vm.colocation] += sign
-
-
-@inside
-def overfills(machine, vm):
-    """Whether others have to give way on a machine if a VM comes to it."""
-    short = ZERO
-    for r in range(len(machine.capacity)):
-        short += machine.free[len(machine.free) - 1][r] < vm.demand[machine.generation][r]
-    return short > 0
-
-
-@inside
-def is_empty(machine, b):
-    """Whether nothing of a machine is used by band b or one above it, and nobody has it for himself."""
-    used = np.int64(machine.owner != 0)
-    for r in range(len(machine.capacity)):
-        used += machine.free[b][r] != machine.capacity[r]
-    return used == 0
-
-
-@inside
-def count_empty(machine, rack, cluster, first, step):
-    """Count a machine in (step 1) or out (step -1) wherever it is empty to a band, from the first one on."""
-    for b in range(first, len(machine.free)):
-        if not is_empty(machine, b):
-            return  # nor is it to a lower band, which sees no less of it used
-        rack.empty[b] += step
-        cluster.empty[b] += step
-
-
-@inside
-def put(machines, racks, clusters, links, journal, m, vm, sign):
-    """Put a VM on machine m (sign 1) or take it off again (sign -1), in every sum that counts it."""
-    machine, rack, cluster = machines[m], racks[machines[m].rack], clusters[machines[m].cluster]
-    ready = machine.state == READY
-    first = np.int64(vm.priority) if vm.isolation == 0 else ZERO  # who holds a machine holds it for all bands
-    if ready:
-        count_empty(machine, rack, cluster, first, -ONE)
-    for b in range(vm.priority, len(machine.free)):
-        for r in range(len(machine.capacity)):
-            amount = sign * vm.demand[machine.generation][r]
-            rack.used[b][r] += amount
-            cluster.used[b][r] += amount
-            if ready:
-                rack.free[b][r] -= amount
-                cluster.free[b][r] -= amount
-    hold(machine, vm, sign)
-    rack.vms += sign
-    cluster.vms += sign
-    if ready:
-        count_empty(machine, rack, cluster, first, ONE)
-    touch(machines, links, journal, m)
-
-
-# What Python calls for every VM takes its row in an array of one: a row by itself takes four times as long to pass.
-
-
-@entry
-def place(machines, racks, clusters, links, journal, m, vm, sign):
-    """The same as `put`."""
-    put(machines, racks, clusters, links, journal, m, vm[0], sign)
-
-
-@entry
-def dismiss(machines, m, vm):
-    """At commit: a machine no longer holds a VM."""
-    hold(machines[m], vm[0], -ONE)
-
-
-@entry
-def adopt(machines, racks, clusters, links, journal, m, fresh):
-    """Let machine m hold what a fresher row of it holds, and be as that says it is, in every sum that counts it."""
-    machine, rack, cluster = machines[m], racks[machines[m].rack], clusters[machines[m].cluster]
-    was, now = np.int64(machine.state == READY), np.int64(fresh.state == READY)
-    count_empty(machine, rack, cluster, ZERO, -was)
-    for b in range(len(machine.free)):
-        for r in range(len(machine.capacity)):
-            more = machine.free[b][r] - fresh.free[b][r]
-            rack.used[b][r] += more
-            cluster.used[b][r] += more
-            change = now * fresh.free[b][r] - was * machine.free[b][r]
-            rack.free[b][r] += change
-            cluster.free[b][r] += change
-            machine.free[b][r] = fresh.free[b][r]
-    rack.vms += fresh.vms - machine.vms
-    cluster.vms += fresh.vms - machine.vms
-    for c in range(len(machine.classes)):
-        machine.classes[c] = fresh.classes[c]
-    machine.vms, machine.owner, machine.isolated = fresh.vms, fresh.owner, fresh.isolated
-    count_empty(machine, rack, cluster, ZERO, now)
-    machine.owners, machine.state, machine.health = fresh.owners, fresh.state, fresh.health
-    machine.failures, machine.versions_behind = fresh.failures, fresh.versions_behind
-    touch(machines, links, journal, m)
-
-
-@entry
-def set_state(machines, racks, clusters, links, journal, m, state):
-    """Change a machine's state; only ready machines count as free in the sums of racks and clusters."""
-    machine, rack, cluster = machines[m], racks[machines[m].rack], clusters[machines[m].cluster]
-    step = np.int64(state == READY) - np.int64(machine.state == READY)
-    if step != 0:
-        for b in range(len(machine.free)):
-            for r in range(len(machine.capacity)):
-                rack.free[b][r] += step * machine.free[b][r]
-                cluster.free[b][r] += step * machine.free[b][r]
-        count_empty(machine, rack, cluster, ZERO, step)
-    machine.state = state
-    touch(machines, links, journal, m)
-
-
-# ------------------------------------------------------------------------------------------- bringing up to date
-
-
-@inside
-def scan_rack(r, racks, keys, rack_sums):
-    """The lowest key of a rack and how many of its machines have it: two plain passes, which vectorise."""
-    first = racks[r].first
-    mine = keys[first : first + racks[r].machines]
-    low, ties = INVALID, 0
-    for i in range(mine.shape[0]):
-        low = min(low, mine[i])
-    for i in range(mine.shape[0]):
-        ties += mine[i] == low
-    rack_sums[r, LOW], rack_sums[r, TIES] = low, ties
-
-
-@inside
-def scan_cluster(c, clusters, rack_sums, cluster_sums):
-    """The lowest key of a cluster, rack preferences included, and how many machines have it."""
-    first = clusters[c].first_rack
-    mine = rack_sums[first : first + clusters[c].racks]
-    low, ties = INVALID, 0
-    for i in range(mine.shape[0]):
-        low = min(low, mine[i, LOW] | mine[i, BITS])
-    for i in range(mine.shape[0]):
-        ties += mine[i, TIES] if (mine[i, LOW] | mine[i, BITS]) == low else 0
-    cluster_sums[c, LOW], cluster_sums[c, TIES] = low, ties
-
-
-@inside
-def change_key(m, key, machines, racks, keys, rack_sums):
-    """Give machine m a new key and keep its rack's lowest key right."""
-    old = keys[m]
-    if key == old:
-        return
-    keys[m] = key
-    r = np.int64(machines[m].rack)
-    low = rack_sums[r, LOW]
-    if key < low:
-        rack_sums[r, LOW], rack_sums[r, TIES] = key, 1
-    elif key == low:
-        rack_sums[r, TIES] += 1
-    elif old == low:
-        rack_sums[r, TIES] -= 1
-        if rack_sums[r, TIES] == 0:
-            scan_rack(r, racks, keys, rack_sums)
-
-
-@inside
-def follow_rack(r, c, old, old_ties, clusters, rack_sums, cluster_sums):
-    """Keep a cluster's lowest key right after rack r changed from `old` with `old_ties`; mostly that is no work."""
-    full, ties = rack_sums[r, LOW] | rack_sums[r, BITS], rack_sums[r, TIES]
-    low = cluster_sums[c, LOW]
-    if old == low:
-        cluster_sums[c, TIES] -= old_ties
-    if full < low:
-        cluster_sums[c, LOW], cluster_sums[c, TIES] = full, ties
-    elif full == low:
-        cluster_sums[c, TIES] += ties
-    elif old == low and cluster_sums[c, TIES] == 0:
-        scan_cluster(c, clusters, rack_sums, cluster_sums)
-
-
-@inside
-def rank(rules, clusters, journal, vm, ranking):
-    """Bring the order of clusters up to date: best key first, invalid last, ties in the ranking's own random order."""
-    n = clusters.shape[0]
-    changed, fault = False, 0
-    for c in range(n):
-        revision = journal[1 + n + c]
-        if ranking[SEEN, c] != revision:
-            ranking[SEEN, c] = revision
-            key = ask_cluster_key(rules, clusters[c], vm)
-            if key > INVALID:
-                fault, key = key - INVALID + CLUSTER_FAULT, INVALID
-            if key != ranking[KEY, c]:
-                ranking[KEY, c] = key
-                changed = True
-    if changed:  # nearly sorted already, so insertion is quick
-        for i in range(1, n):
-            c = ranking[ORDER, i]
-            key, salt = ranking[KEY, c], ranking[SALT, c]
-            j = i - 1
-            while j >= 0:
-                d = ranking[ORDER, j]
-                if ranking[KEY, d] < key or (ranking[KEY, d] == key and ranking[SALT, d] < salt):
-                    break
-                ranking[ORDER, j + 1] = d
-                j -= 1
-            ranking[ORDER, j + 1] = c
-    return fault
-
-
-# ------------------------------------------------------------------------------------------------------- tenants
-
-
-@entry
-def seat(machines, racks, clusters, tenant, counts, homes, new):
-    """Count more VMs of the tenant, on the machines `new`, and sum up where all of its VMs are."""
-    racks_at, clusters_at = machines.shape[0], machines.shape[0] + racks.shape[0]
-    datacenters_at, updates_at = clusters_at + clusters.shape[0], clusters_at + 2 * clusters.shape[0]
-    t = tenant[0]
-    for i in range(new.shape[0]):
-        m = new[i]
-        homes[t.placed] = m
-        t.placed += 1
-        counts[m] += 1
-        counts[racks_at + machines[m].rack] += 1
-        counts[clusters_at + machines[m].cluster] += 1
-        counts[datacenters_at + machines[m].datacenter] += 1
-        counts[updates_at + machines[m].update_domain] += 1
-    t.least_in_rack = t.least_in_update_domain = t.placed
-    t.most_in_rack = t.most_in_update_domain = 0
-    distinct_racks, distinct_updates = 0.0, 0.0
-    for i in range(t.placed):
-        in_rack = counts[racks_at + machines[homes[i]].rack]
-        in_update = counts[updates_at + machines[homes[i]].update_domain]
-        t.least_in_rack, t.most_in_rack = min(t.least_in_rack, in_rack), max(t.most_in_rack, in_rack)
-        t.least_in_update_domain = min(t.least_in_update_domain, in_update)
-        t.most_in_update_domain = max(t.most_in_update_domain, in_update)
-        distinct_racks += 1.0 / in_rack
-        distinct_updates += 1.0 / in_update
-    t.racks, t.update_domains = round(distinct_racks), round(distinct_updates)
-
-
-@entry
-def leave(machines, racks, clusters, tenant, counts, homes):
-    """Forget where the tenant's VMs are, so that the counts are zero for the next one."""
-    clusters_at = machines.shape[0] + racks.shape[0]
-    datacenters_at, updates_at = clusters_at + clusters.shape[0], clusters_at + 2 * clusters.shape[0]
-    for i in range(tenant[0].placed):
-        m = homes[i]
-        counts[m] = 0
-        counts[machines.shape[0] + machines[m].rack] = 0
-        counts[clusters_at + machines[m].cluster] = 0
-        counts[datacenters_at + machines[m].datacenter] = 0
-        counts[updates_at + machines[m].update_domain] = 0
-    tenant[0].placed = tenant[0].racks = tenant[0].update_domains = 0
-    tenant[0].least_in_rack = tenant[0].most_in_rack = 0
-    tenant[0].least_in_update_domain = tenant[0].most_in_update_domain = 0
-
-
-@inside
-def mask(m, domain, machines, racks, clusters, keys, rack_sums, cluster_sums, counts, undo, undone):
-    """Take out of an evaluation, for one pick, all that a tenant rule's refusal of machine m proves refused.
-
-    The verdict depends on the machine only through how many of the tenant's VMs are in its unit of the rule's domain.
-    So it holds for the whole unit; and where that count is zero, for every unit that has none of the tenant's VMs.
-    """
-    r, c = np.int64(machines[m].rack), np.int64(machines[m].cluster)
-    racks_at, clusters_at = machines.shape[0], machines.shape[0] + racks.shape[0]
-    in_rack, in_cluster = counts[racks_at + r], counts[clusters_at + c]
-    if domain == UPDATE_DOMAIN:  # crosses all racks: nothing larger than the machine is inside one
-        extent = MACHINE
-    elif domain in (DATACENTER, CLUSTER):
-        extent = CLUSTER
-    else:
-        here = counts[m] if domain == MACHINE else in_rack
-        if here == 0 and in_cluster == 0:
-            extent = CLUSTER
-        elif here == 0 and in_rack == 0:
-            extent = RACK
-        else:
-            extent = domain
-    if extent == CLUSTER:
-        undone = remember(undo, undone, UNDO_CLUSTER, c, cluster_sums[c, LOW], cluster_sums[c, TIES])
-        cluster_sums[c, LOW], cluster_sums[c, TIES] = INVALID, 0
-        return undone
-    old, old_ties = rack_sums[r, LOW] | rack_sums[r, BITS], rack_sums[r, TIES]
-    if extent == RACK:
-        undone = remember(undo, undone, UNDO_BITS, r, rack_sums[r, BITS], ZERO)
-        rack_sums[r, BITS] = INVALID
-    else:
-        undone = remember(undo, undone, UNDO_RACK, r, rack_sums[r, LOW], rack_sums[r, TIES])
-        undone = remember(undo, undone, UNDO_KEY, m, keys[m], ZERO)
-        change_key(m, INVALID, machines, racks, keys, rack_sums)
-    undone = remember(undo, undone, UNDO_CLUSTER, c, cluster_sums[c, LOW], cluster_sums[c, TIES])
-    follow_rack(r, c, old, old_ties, clusters, rack_sums, cluster_sums)
-    return undone
-
-
-@inside
-def remember(undo, undone, kind, index, a, b):
-    """Note what a mask changes."""
-    undo[undone, 0], undo[undone, 1], undo[undone, 2], undo[undone, 3] = kind, index, a, b
-    return undone + 1
-
-
-@inside
-def unmask(keys, rack_sums, cluster_sums, undo, undone):
-    """Put an evaluation back exactly as it was before any mask."""
-    while undone > 0:
-        undone -= 1
-        kind, index = undo[undone, 0], undo[undone, 1]
-        if kind == UNDO_KEY:
-            keys[index] = undo[undone, 2]
-        elif kind == UNDO_RACK:
-            rack_sums[index, LOW], rack_sums[index, TIES] = undo[undone, 2], undo[undone, 3]
-        elif kind == UNDO_BITS:
-            rack_sums[index, BITS] = undo[undone, 2]
-        else:
-            cluster_sums[index, LOW], cluster_sums[index, TIES] = undo[undone, 2], undo[undone, 3]
-
-
-# ------------------------------------------------------------------------------------------------------ choosing
+from roost.engine.kernel.native import entry, inside
 
 
 @inside
@@ -579,7 +194,7 @@ def refusal(rules, m, machines, racks, clusters, tenant, counts):
     """
     if counts[m] < 0:
         return np.int64(UPDATE_DOMAIN)
-    return np.int64(ask_tenant_refusal(rules, m, machines, racks, clusters, tenant, counts))
+    return np.int64(ask_tenant_refusal(rules[0], m, machines, racks, clusters, tenant, counts, rules[1]))
 
 
 @inside
@@ -620,8 +235,8 @@ def choose_clusters(
         if ranking[KEY, c] >= INVALID or found == top_clusters:
             break
         looked, wrong = ask_refresh_cluster(
-            rules, c, machines, racks, clusters, links, journal, vm, keys, rack_sums, cluster_sums,
-            columns, column_seen, slots, tally
+            rules[0], c, machines, racks, clusters, links, journal, vm, keys, rack_sums, cluster_sums,
+            columns, column_seen, slots, tally, rules[1]
         )  # fmt: skip
         updated += looked
         fault = max(fault, wrong)
@@ -813,8 +428,8 @@ def look(
         for i in range(found):
             selected += chosen[i] == c
         verdict, detail, key, wrong = ask_judge_one(
-            rules, judged, machines, racks, clusters, links, journal, vm,
-            columns, column_seen, slots, tally, tenant, counts, constrained
+            rules[0], judged, machines, racks, clusters, links, journal, vm,
+            columns, column_seen, slots, tally, rules[1], tenant, counts, constrained
         )  # fmt: skip
         fault = max(fault, wrong)
     if held >= 0:
