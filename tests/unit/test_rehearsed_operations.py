@@ -160,3 +160,14 @@ def test_a_rehearsal_is_refused_as_the_real_thing(agent: Agent, operation: Opera
     assert (rehearsed.status, rehearsed.code) == (status, code)
     assert (real.status, real.code) == (status, code)
     agent.check_invariants()
+
+
+@pytest.mark.parametrize("vms", [1, 3, 2_000])
+def test_no_later_choice_depends_on_what_was_rehearsed_or_declined(agent: Agent, vms: int) -> None:
+    """Of machines that are as good, lots choose: trying in vain, or only for show, must not use any up."""
+    lots = agent.memory().lots
+    agent.rehearse(PlaceVMs(Request("many", [VM("A1")] * vms)))
+    assert agent.memory().lots == lots
+    (answer,) = agent.run(agent.submit(PlaceVMs(Request("few", [VM("A1"), *[VM("Full-gen4")] * 500]))))
+    assert answer.status == "declined"
+    assert agent.memory().lots == lots

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Generator
 from functools import partial
 
 from roost.agent.operation import Answer
@@ -13,6 +13,7 @@ from roost.sim.events import COPIED, MIGRATE, Events
 from roost.sim.experiment import Migrations, seconds
 from roost.sim.tracker import Tracker
 from roost.sim.virtual import Clock
+from roost.whatif.carrier import MovesInOrder, StepOfMove, steps_of_move
 from roost.whatif.plan import Move, Terms
 from roost.whatif.planner import plan_moves
 
@@ -33,14 +34,13 @@ class Migration:
         """`spec`: None moves nothing."""
         self._spec, self._seed, self._clock, self._events = spec, seed, clock, events
         self._crew, self._tracker, self._warm_up = crew, tracker, warm_up
-        self._waiting: dict[int, Move] = {}
-        self._under_way: dict[int, Move] = {}
-        self._failed: set[int] = set()
+        self._order = MovesInOrder(())
+        self._steps: dict[int, tuple[Move, Generator[StepOfMove, bool, bool]]] = {}  # of moves under way, by number
 
     @property
     def busy(self) -> bool:
         """Whether a plan is under way."""
-        return bool(self._waiting or self._under_way)
+        return self._order.busy
 
     def schedule(self) -> None:
         """Plan for the first time when the experiment says."""
@@ -58,50 +58,38 @@ class Migration:
         ledger = self._crew.store.load()
         terms = Terms(budget=int(self._spec.budget * len(ledger.vms)), cost=self._spec.cost)
         found = plan_moves(ledger, policy, terms, self._seed)
-        self._waiting = {move.number: move for move in found.moves}
-        self._failed = set()
-        self._go_on()
+        self._order = MovesInOrder(found.moves)
+        self._begin()
 
-    def _go_on(self) -> None:
+    def _begin(self) -> None:
         assert self._spec is not None
-        for move in list(self._waiting.values()):
-            if len(self._under_way) >= self._spec.at_once:
-                return
-            if any(number in self._failed for number in move.after):
-                del self._waiting[move.number]
-                self._failed.add(move.number)
-            elif not any(number in self._waiting or number in self._under_way for number in move.after):
-                self._under_way[move.number] = self._waiting.pop(move.number)
-                self._step(move, "hold", self._held)
+        for move in self._order.begin(self._spec.at_once, lambda _move, _why: None, lambda _move: False):
+            self._steps[move.number] = move, (steps := steps_of_move())
+            self._do(move, next(steps))
 
-    def _step(self, move: Move, step: str, then: Callable[[Move, Answer], None]) -> None:
-        self._crew.submit(MoveVM(move.tenant, move.vm, move.target, step), partial(then, move))  # type: ignore[arg-type]
-
-    def _held(self, move: Move, answer: Answer) -> None:
-        if answer.ok:
+    def _do(self, move: Move, step: StepOfMove) -> None:
+        if step == "copy":
             assert self._spec is not None
             self._events.after(seconds(self._spec.copy, "migrations.copy"), COPIED, move.number)
         else:
-            self._end(move, failed=True)
+            self._crew.submit(MoveVM(move.tenant, move.vm, move.target, step), partial(self._answered, move.number))
 
     def copied(self, number: int) -> None:
         """A VM was copied to its target."""
-        self._step(self._under_way[number], "finish", self._finished)
+        self._done(number, True)
 
-    def _finished(self, move: Move, answer: Answer) -> None:
-        if answer.ok:
-            assert self._tracker.migrated is not None
-            self._tracker.migrated += self._clock.now >= self._warm_up
-            self._end(move)
-        else:  # it left, or its target fails it
-            self._step(move, "cancel", self._cancelled)
+    def _answered(self, number: int, answer: Answer) -> None:
+        self._done(number, answer.ok)
 
-    def _cancelled(self, move: Move, answer: Answer) -> None:
-        del answer  # the tenant may be gone altogether
-        self._end(move, failed=True)
-
-    def _end(self, move: Move, *, failed: bool = False) -> None:
-        del self._under_way[move.number]
-        if failed:
-            self._failed.add(move.number)
-        self._go_on()
+    def _done(self, number: int, ok: bool) -> None:
+        """A step was done, or could not be: it left, or its target fails it."""
+        move, steps = self._steps[number]
+        try:
+            self._do(move, steps.send(ok))
+        except StopIteration as end:
+            del self._steps[number]
+            self._order.end(move, failed=not end.value)
+            if end.value:
+                assert self._tracker.migrated is not None
+                self._tracker.migrated += self._clock.now >= self._warm_up
+            self._begin()

@@ -15,6 +15,7 @@ import msgspec
 
 from roost.model.errors import StoreUnavailable
 from roost.model.request import hold_of
+from roost.whatif.carrier import MovesInOrder, steps_of_move
 from roost.whatif.commands import command
 from roost.whatif.mover import Mover, Outcome, Step
 from roost.whatif.plan import Move, Plan
@@ -70,26 +71,15 @@ def carry_out(
     Whoever cannot be reached raises; what is under way then is finished by carrying the plan out again.
     """
     work = _Work(plan, mover, progress, copy, tell)
-    waiting = [move for move in plan.moves if not progress.ended(move.number)]
-    under_way: set[Future[None]] = set()
+    under_way: dict[Future[None], Move] = {}
     with ThreadPoolExecutor(at_once, "roost-move") as threads:
-        while waiting or under_way:
-            rest: list[Move] = []
-            for place, move in enumerate(waiting):
-                if len(under_way) == at_once:
-                    rest += waiting[place:]
-                    break
-                if why := work.pointless(move):
-                    work.note(move, "skipped", why)
-                elif all(progress.ended(number) for number in move.after):
-                    under_way.add(threads.submit(work.make, move))
-                else:
-                    rest.append(move)
-            waiting = rest
+        while work.order.busy:
+            for move in work.order.begin(at_once, work.skip, work.begun):
+                under_way[threads.submit(work.make, move)] = move
             if under_way:
-                done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
-                for each in done:
+                for each in wait(under_way, return_when=FIRST_COMPLETED).done:
                     each.result()
+                    work.end(under_way.pop(each))
     return work.result()
 
 
@@ -98,63 +88,84 @@ class _Work:
 
     def __init__(self, plan: Plan, mover: Mover, progress: Progress, copy: Copy | None, tell: Tell) -> None:
         self.plan, self.mover, self.progress, self.copy, self.tell = plan, mover, progress, copy, tell
-        self._given_up: dict[str, int] = {}  # machines that are not emptied any more, and because of which move
+        self.order = MovesInOrder(plan.moves)
+        self._why: dict[int, str] = {}  # by move: what went wrong
         for move in plan.moves:
-            if progress.state(move.number) in FAILED:
-                self._given_up.setdefault(move.empties, move.number)
+            if progress.ended(move.number):
+                self.end(move)
 
     def note(self, move: Move, reached: Reached, detail: str = "") -> None:
         """A move has got so far."""
         self.progress.note(move.number, reached, detail)
-        if reached in FAILED:
-            self._given_up.setdefault(move.empties, move.number)
         self.tell(move, reached, detail)
 
-    def pointless(self, move: Move) -> str:
-        """Why a move that has not begun need not begin any more."""
-        if self.progress.state(move.number) is not None:
-            return ""  # what was begun is finished
-        for number in move.after:
-            if self.progress.state(number) in FAILED:
-                return f"it needs move {number}, which was not made"
-        if (number := self._given_up.get(move.empties, 0)) != 0:
-            return f"{move.empties} is not emptied any more: move {number} was not made"
-        return ""
+    def skip(self, move: Move, why: str) -> None:
+        """A move is pointless by now."""
+        self.note(move, "skipped", why)
+
+    def begun(self, move: Move) -> bool:
+        """Whether a move was begun: what was begun is finished."""
+        return self.progress.state(move.number) is not None
+
+    def end(self, move: Move) -> None:
+        """Nothing is left to do of a move."""
+        self.order.end(move, failed=self.progress.state(move.number) in FAILED)
 
     def make(self, move: Move) -> None:
         """Make a move, from where it stopped."""
         reached = self.progress.state(move.number)
-        if reached != "copied":
+        ready = reached == "copied"
+        if not ready:
             there = self.mover.machine_of(move.vm)
-            if there == move.source:
-                if not self._ready(move):
-                    return
-            elif reached in NOT_HELD or there != move.target:  # else it was finished, and nobody heard of it
+            ready = there == move.target and reached not in NOT_HELD  # it was finished, and nobody heard of it
+            if there != move.source and not ready:
                 self.note(move, "gone", f"it runs on {there}" if there else "it runs no more")
                 return
-        finished = self._step(move, "finish")
-        if finished.done:
-            self.note(move, "finished")
-        elif finished.again:
-            raise StoreUnavailable(f"move {move.number} ({move.vm}) cannot be finished just now: {finished.detail}")
-        else:
-            self._cancel(move, finished.detail)
+        do = {"hold": self._held, "copy": self._copied, "finish": self._finished, "cancel": self._cancelled}
+        steps = steps_of_move()
+        step = next(steps)
+        try:
+            while True:
+                step = steps.send((ready and step in ("hold", "copy")) or do[step](move))
+        except StopIteration:
+            return
 
-    def _ready(self, move: Move) -> bool:
-        """Hold the target and copy the VM; whether that was done."""
+    def _held(self, move: Move) -> bool:
         if self.progress.state(move.number) is None:  # whoever goes on must know that room may be held
             self.progress.note(move.number, "begun")
         if problem := self._hold(move):
             self.note(move, "skipped", problem)
-            return False
-        if self.progress.state(move.number) in NOT_HELD:
+        elif self.progress.state(move.number) in NOT_HELD:
             self.note(move, "held")
-        if self.copy is not None:
-            if problem := self.copy(move):
-                self._cancel(move, problem)
-                return False
+        return not problem
+
+    def _copied(self, move: Move) -> bool:
+        if self.copy is None:
+            return True
+        if problem := self.copy(move):
+            self._why[move.number] = problem
+        else:
             self.note(move, "copied")
-        return True
+        return not problem
+
+    def _finished(self, move: Move) -> bool:
+        finished = self._step(move, "finish")
+        if finished.again:
+            raise StoreUnavailable(f"move {move.number} ({move.vm}) cannot be finished just now: {finished.detail}")
+        if finished.done:
+            self.note(move, "finished")
+        self._why[move.number] = finished.detail
+        return finished.done
+
+    def _cancelled(self, move: Move) -> bool:
+        """Give the target back, and see that it is not held any more."""
+        for attempt in range(TRIES):
+            answer = self._step(move, "cancel", attempt)
+            if not self._is_held(move):
+                self.note(move, "cancelled", self._why[move.number])
+                return True
+        detail = answer.detail or "it is held again by somebody"
+        raise StoreUnavailable(f"move {move.number} ({move.vm}) cannot be cancelled just now: {detail}")
 
     def _hold(self, move: Move) -> str:
         """Hold the target, and see that it is held; returns why it is not. What somebody gave back is held anew."""
@@ -165,16 +176,6 @@ class _Work:
             if self._is_held(move):
                 return ""
         return f"the room on {move.target} is given back by somebody"
-
-    def _cancel(self, move: Move, why: str) -> None:
-        """Give the target back, and see that it is not held any more."""
-        for attempt in range(TRIES):
-            answer = self._step(move, "cancel", attempt)
-            if not self._is_held(move):
-                self.note(move, "cancelled", why)
-                return
-        detail = answer.detail or "it is held again by somebody"
-        raise StoreUnavailable(f"move {move.number} ({move.vm}) cannot be cancelled just now: {detail}")
 
     def _is_held(self, move: Move) -> bool:
         return self.mover.machine_of(hold_of(move.vm)) == move.target
@@ -199,7 +200,7 @@ class _Work:
             gone=ends.count("gone"),
             skipped=ends.count("skipped"),
             cancelled=ends.count("cancelled"),
-            emptied=len({move.empties for move in self.plan.moves} - self._given_up.keys()),
+            emptied=len({move.empties for move in self.plan.moves} - set(self.order.given_up)),
             not_done=tuple(
                 NotDone(move.number, move.vm, line.reached, line.detail)
                 for move in self.plan.moves
