@@ -26,7 +26,7 @@ from roost.duties.table import DUTIES, Runner, make_roster
 from roost.duties.trimming import Trimming
 from roost.model.errors import StoreUnavailable
 from roost.rules.policy import Policy
-from roost.settings import Retention, Settings, Store
+from roost.settings import RetentionSection, Settings, StoreSection
 from roost.wiring import open_store
 from tests.property.zones import TINY, ClusterPlan, build
 
@@ -162,12 +162,12 @@ def test_trimming_goes_by_what_the_settings_say_at_the_time() -> None:
     for _ in range(3):
         agent.run(agent.submit(SetMachine(agent.allocator.zone.machine_names[0], state="draining")))
         agent.run(agent.submit(SetMachine(agent.allocator.zone.machine_names[0], state="ready")))
-    duty = Trimming(agent.store, Retention(revisions=0, every_seconds=0.0))
+    duty = Trimming(agent.store, RetentionSection(revisions=0, every_seconds=0.0))
     roster = Roster([duty])
     roster.step(0.0)
     roster.step(600.0)
     assert agent.store.head()[1] == 0
-    duty.retention = Retention(revisions=2, every_seconds=10.0)
+    duty.retention = RetentionSection(revisions=2, every_seconds=10.0)
     roster.step(1_200.0)
     last, trimmed = agent.store.head()
     assert last - trimmed == 2
@@ -219,7 +219,7 @@ def test_a_new_line_of_the_table_runs_in_a_worker(toy: Toy) -> None:
 
 def test_a_new_line_of_the_table_runs_in_the_service_and_is_in_its_metrics(toy: Toy, tmp_path: Path) -> None:
     async def live() -> str:
-        settings = replace(Settings(), store=Store(url=str(tmp_path / "zone.db")))
+        settings = replace(Settings(), store=StoreSection(url=str(tmp_path / "zone.db")))
         settings = replace(settings, agent=replace(settings.agent, policy="fast"))
         service = Service(settings)
         await service.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roost.agent.replica import holdings_of
 from roost.engine.choice import BEST, AmongBest
-from roost.engine.recheck import Recheck
+from roost.engine.recheck import CompiledRecheck
 from roost.engine.ruleset import RulePolicy
 from roost.model.inventory import zone_of
 from roost.model.request import VM, Request
@@ -36,6 +36,6 @@ def warm_up(zone: Zone, policy: RulePolicy, *, looking: bool = False) -> None:
             allocator.release(placement.vm)
     if looking:
         allocator.engine.look(allocator.shape(wish, WHO))
-    tested = Recheck(zone, policy.rules).on(holdings_of(allocator, [0], [0]))
+    tested = CompiledRecheck(zone, policy.rules).on(holdings_of(allocator, [0], [0]))
     if tested.place(zone.machine_names[0], wish, WHO) is None:
         tested.remove(zone.machine_names[0], wish, WHO)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from roost.admission.history import ClusterHistory, History
+from roost.admission.history import ClusterHistory, ZoneHistory
 from roost.admission.thresholds import DAY, HOUR, compute
 from roost.experiments.room_findings import TARGETS, draw, find
 from roost.experiments.study import (
@@ -315,7 +315,7 @@ def _from_history(cell: Cell, life: Life, desk: Desk) -> dict[str, Value]:
     life.history.outages.clear()
     life.history.growth.clear()
     _live(life, half, desk, 0.5)
-    past = History(since=since * DAY, until=half * DAY, clusters=[life.history])
+    past = ZoneHistory(since=since * DAY, until=half * DAY, clusters=[life.history])
     (found,) = compute(past, TARGETS)
     life.allocator.set_thresholds("c", found.thresholds)
     _live(life, half + cell["warm_up"], desk, 0.6)  # until it is as full as it may be
