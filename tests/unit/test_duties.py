@@ -27,6 +27,9 @@ from roost.duties.trimming import Trimming
 from roost.model.errors import StoreUnavailable
 from roost.rules.policy import Policy
 from roost.settings import RetentionSection, Settings, StoreSection
+from roost.sim.experiment import Experiment
+from roost.sim.runs import stage
+from roost.sim.simulation import Simulation
 from roost.wiring import open_store
 from tests.property.zones import TINY, ClusterPlan, build
 
@@ -215,6 +218,22 @@ def test_a_new_line_of_the_table_runs_in_a_worker(toy: Toy) -> None:
     serve(small_agent(), lines(), written.append)
     assert toy.times
     assert msgspec.json.decode(written[0])["status"] == "invalid"
+
+
+def test_a_new_line_of_the_table_runs_in_the_simulator_on_its_clock(toy: Toy) -> None:
+    experiment = msgspec.convert(
+        {
+            "name": "toy",
+            "zone": "synthetic:100",
+            "workload": {"days": 0.1, "requests_per_day": 1_000},
+            "policies": ["fast"],
+            "seeds": [1],
+        },
+        Experiment,
+    )
+    toy.period, toy.failing = 1_000.0, False
+    Simulation(experiment, "fast", 1, *stage(experiment, 1)).run()
+    assert toy.times == [1_000.0 * (k + 1) for k in range(8)]
 
 
 def test_a_new_line_of_the_table_runs_in_the_service_and_is_in_its_metrics(toy: Toy, tmp_path: Path) -> None:
