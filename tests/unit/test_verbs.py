@@ -13,7 +13,7 @@ import pytest
 from roost.agent import verbs
 from roost.agent.agent import Agent
 from roost.agent.context import Context
-from roost.agent.operation import Operation
+from roost.agent.operation import Answer, Operation
 from roost.agent.past import recall
 from roost.agent.settings import AgentSettings
 from roost.agent.ticket import Ticket
@@ -37,6 +37,9 @@ from roost.placing.allocator import Allocator
 from roost.rules.policy import Policy
 from roost.settings import AgentSection, LimitsSection, Settings
 from roost.settings import StoreSection as StoreSettings
+from roost.sim.experiment import Experiment
+from roost.sim.runs import stage
+from roost.sim.simulation import Simulation
 from roost.store import contract as store
 from roost.store.audit import audit
 from roost.store.contract import Committed, Conflict, Proposal
@@ -196,6 +199,17 @@ def test_a_verb_that_places_is_done_by_a_service_counted_explained_and_audited(
 
     counted = [line for line in asyncio.run(ask()).splitlines() if "_total{" in line and 'result="scheduled"' in line]
     assert [float(line.rsplit(" ", 1)[1]) for line in counted] == [1.0]
+
+
+@pytest.mark.usefixtures("placing_toy")
+def test_a_verb_that_places_is_done_in_a_simulated_run_whose_books_agree() -> None:
+    form = {"name": "toy", "zone": "synthetic:100", "workload": {"days": 0.01, "requests_per_day": 5_000}}
+    experiment, answers = msgspec.convert(form, Experiment), list[Answer]()
+    run = Simulation(experiment, "fast", 1, *stage(experiment, 1))
+    run.crew.submit(PlaceSpare("web"), answers.append)
+    run.run()  # raises unless what was counted is what the store holds
+    assert [answer.status for answer in answers] == ["done"]
+    assert answers[0].placements[0].vm in run.store.load().vms
 
 
 def test_what_is_not_in_the_table_is_not_understood() -> None:
