@@ -53,13 +53,13 @@ class Section:
     """Settings that belong together. Secrets stay out of its repr."""
 
     def __repr__(self) -> str:
-        section = type(self).__name__
+        section = type(self).__name__.removesuffix("Section")
         found = ((s.field, s.shown(s.of(self))) for s in SETTINGS.values() if s.section == section.lower())
         return f"{section}({', '.join(f'{name}={value!r}' for name, value in found)})"
 
 
 @dataclass(frozen=True, repr=False)
-class Server(Section):
+class ServerSection(Section):
     """How the service listens."""
 
     host: str = say("127.0.0.1", "The address to listen on.")
@@ -72,7 +72,7 @@ class Server(Section):
 
 
 @dataclass(frozen=True, repr=False)
-class Store(Section):
+class StoreSection(Section):
     """Where the truth is kept."""
 
     url: str = secret("roost.db", "Where the store is: a file (SQLite) or postgresql://….", "password")
@@ -85,7 +85,7 @@ class Store(Section):
 
 
 @dataclass(frozen=True, repr=False)
-class Agent(Section):
+class AgentSection(Section):
     """How requests are decided."""
 
     policy: str = say("default", "The policy, by name or file, until one is activated.")
@@ -107,7 +107,7 @@ class Agent(Section):
 
 
 @dataclass(frozen=True, repr=False)
-class Healing(Section):
+class HealingSection(Section):
     """What is done about machines that are down."""
 
     retry_seconds: float = say(
@@ -125,7 +125,7 @@ class Healing(Section):
 
 
 @dataclass(frozen=True, repr=False)
-class Limits(Section):
+class LimitsSection(Section):
     """What the service takes on before it says no."""
 
     body_bytes: int = say(4_194_304, "The largest body of a request.", "bytes", (1_024, 1_073_741_824))
@@ -149,7 +149,7 @@ class Limits(Section):
 
 
 @dataclass(frozen=True, repr=False)
-class Log(Section):
+class LogSection(Section):
     """What the service says about its work."""
 
     level: Literal["debug", "info", "warning", "error"] = say("info", "The least important messages to write.")
@@ -158,7 +158,7 @@ class Log(Section):
 
 
 @dataclass(frozen=True, repr=False)
-class Retention(Section):
+class RetentionSection(Section):
     """What the store remembers."""
 
     revisions: int = say(5_000_000, "Changes that are kept in the feed.", "changes", (0, 1_000_000_000_000))
@@ -167,7 +167,7 @@ class Retention(Section):
 
 
 @dataclass(frozen=True, repr=False)
-class Client(Section):
+class ClientSection(Section):
     """How commands reach a service."""
 
     url: str = secret("http://127.0.0.1:7117", "Where the service is.", "password", also="ROOST_URL")
@@ -180,24 +180,24 @@ class Client(Section):
 class Settings:
     """All settings, by section."""
 
-    server: Server = Server()
-    store: Store = Store()
-    agent: Agent = Agent()
-    healing: Healing = Healing()
-    limits: Limits = Limits()
-    log: Log = Log()
-    retention: Retention = Retention()
-    client: Client = Client()
+    server: ServerSection = ServerSection()
+    store: StoreSection = StoreSection()
+    agent: AgentSection = AgentSection()
+    healing: HealingSection = HealingSection()
+    limits: LimitsSection = LimitsSection()
+    log: LogSection = LogSection()
+    retention: RetentionSection = RetentionSection()
+    client: ClientSection = ClientSection()
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedSettings(msgspec.Struct, frozen=True):
     """Settings, and for each where it comes from: default, file PATH, environment NAME or flag --NAME."""
 
     settings: Settings
     sources: Mapping[str, str]
 
 
-class Description(msgspec.Struct, frozen=True):
+class SettingDescription(msgspec.Struct, frozen=True):
     """A setting as documentation tells it."""
 
     name: str
@@ -285,7 +285,9 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType({setting.name: setting for se
 VARIABLES = MappingProxyType({variable: s for s in SETTINGS.values() for variable in s.environment})
 
 
-def load(file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, object], *, flag: str = "") -> Loaded:
+def load(
+    file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, object], *, flag: str = ""
+) -> LoadedSettings:
     """The settings in force. `file` is else $ROOST_CONFIG, else ./roost.toml if there is one, else none.
 
     `overrides` are values, texts or paths by dotted name; None is no override. An override counts as a flag named
@@ -304,7 +306,7 @@ def load(file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
     }
     settings = Settings(**sections)
     _check_together(settings, sources)
-    return Loaded(settings, MappingProxyType(sources))
+    return LoadedSettings(settings, MappingProxyType(sources))
 
 
 def read_file(file: Path) -> dict[str, object]:
@@ -317,10 +319,10 @@ def shown(settings: Settings) -> dict[str, object]:
     return {name: setting.shown(setting.of(getattr(settings, setting.section))) for name, setting in SETTINGS.items()}
 
 
-def describe() -> tuple[Description, ...]:
+def describe() -> tuple[SettingDescription, ...]:
     """Every setting for documentation, in order."""
     return tuple(
-        Description(
+        SettingDescription(
             name=setting.name,
             type=" | ".join(setting.choices) or _KINDS[setting.kind],
             default=setting.default,

@@ -23,7 +23,7 @@ from roost.model.zone import Zone
 from roost.rules.own import NONE, OwnRules
 from roost.rules.policy import Policy, file_of
 from roost.settings import POSTGRES, without_password
-from roost.store.contract import AddMachines, Record, Register, Store
+from roost.store.contract import Commission, Record, Register, Store
 from roost.store.ledger import STARTING, Ledger
 from roost.store.memory import MemoryStore
 from roost.store.plainly import NoMachines, insist
@@ -129,7 +129,7 @@ def _stocking(zone: str, start: int) -> str:
     return f"zone {zone} machines {start}"
 
 
-def _additions(zone: Zone) -> Iterator[AddMachines]:
+def _additions(zone: Zone) -> Iterator[Commission]:
     specs = machine_specs(zone)
     columns = {name: zone.machines[name].tolist() for name in STARTING}
     for start in range(0, len(specs), CHUNK):
@@ -139,7 +139,7 @@ def _additions(zone: Zone) -> Iterator[AddMachines]:
                 conditions[specs[m].name] = odd
         chunk = tuple(specs[start : start + CHUNK])
         key = _stocking(zone.name, start)
-        yield AddMachines(key=key, request=b"{}", record=Record(), machines=chunk, conditions=conditions)
+        yield Commission(key=key, request=b"{}", record=Record(), machines=chunk, conditions=conditions)
 
 
 def register(store: Store, kind: str, name: str, value: str | None, by: str) -> None:

@@ -7,17 +7,18 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.inventory import MachineSpec
 from roost.model.registry import FAILURES, THRESHOLD, WAITING
 from roost.model.request import HOLD, VM, Constraints, hold_of
 from roost.model.waiting import Waiting
 from roost.store.contract import (
-    AddMachines,
     Ask,
+    Commission,
     Committed,
     Conflict,
     Decline,
+    Decommission,
     Move,
     Outcome,
     Place,
@@ -25,7 +26,6 @@ from roost.store.contract import (
     Register,
     Rejected,
     Release,
-    RemoveMachines,
     Replayed,
     SetCondition,
     SetQuarantine,
@@ -94,11 +94,11 @@ class Zone:
                 case Move():
                     problems = self._why_not_move(proposal, versions if strict else None, known, new)
                     assert _name(outcome) in (problems or {"committed"}), (outcome, problems)
-                case AddMachines():
+                case Commission():
                     gone = {spec.name for spec in proposal.machines} & (before - self.machines.keys())
                     if not (gone and isinstance(outcome, Rejected)):  # what a group removes it need not add again
                         assert isinstance(outcome, Committed) == self._can_add(proposal.machines)
-                case RemoveMachines():
+                case Decommission():
                     if not (new & set(proposal.machines) and isinstance(outcome, Rejected)):  # nor the reverse
                         assert isinstance(outcome, Committed) == self._can_remove(proposal.machines)
                 case SetCondition():
@@ -287,7 +287,7 @@ class Zone:
             tenant=tenant,
             constraints=proposal.constraints,
             stamp=proposal.stamp,
-            placed=(Placed("nobody", vm.spec, proposal.machine),),
+            placed=(PlacedVM("nobody", vm.spec, proposal.machine),),
             seen=proposal.seen,
         )
         without = self.vms.pop(hold, None)
@@ -296,7 +296,7 @@ class Zone:
             self.vms[hold] = without
         return problems | self._why_keep_empty("healing", place.placed, set() if proposal.hold else {vm.vm, hold})
 
-    def _why_keep_empty(self, purpose: str, coming: Iterable[Placed], gone: set[str]) -> set[str]:
+    def _why_keep_empty(self, purpose: str, coming: Iterable[PlacedVM], gone: set[str]) -> set[str]:
         """What takes machines that are kept empty from it is refused; what lower bands take does not count."""
         taken = {each.machine for each in coming if not _band(each.spec)}
         for cluster, machines in self._clusters().items():
@@ -357,11 +357,11 @@ class Zone:
             case SetQuarantine():
                 assert outcome.changed == ((proposal.cluster in self.closed) != proposal.quarantined)
                 (self.closed.add if proposal.quarantined else self.closed.discard)(proposal.cluster)
-            case AddMachines():
+            case Commission():
                 for spec in proposal.machines:
                     self.machines[spec.name], self.versions[spec.name] = spec, 0
                     self.conditions[spec.name] = AS_NEW | dict(proposal.conditions.get(spec.name, {}))
-            case RemoveMachines():
+            case Decommission():
                 for name in proposal.machines:
                     del self.machines[name], self.versions[name], self.conditions[name]
                     self.registry[FAILURES, name] = None
@@ -387,7 +387,7 @@ class Zone:
 
     def _place(self, proposal: Place, outcome: Committed) -> None:
         """Victims go, tenant by tenant, and wait if they want to; then the rest comes."""
-        gone: dict[str, list[Placed]] = {}
+        gone: dict[str, list[PlacedVM]] = {}
         for victim in proposal.victims:
             gone.setdefault(victim.tenant, []).append(victim.vm)
             del self.vms[victim.vm.vm]
@@ -418,7 +418,7 @@ class Zone:
 
     def _move(self, proposal: Move, outcome: Committed) -> None:
         tenant, vm = proposal.tenant, proposal.vm
-        target = Placed(vm.vm, vm.spec, proposal.machine)
+        target = PlacedVM(vm.vm, vm.spec, proposal.machine)
         assert outcome.changed == (not _moved_already(proposal))
         if not outcome.changed:
             assert (outcome.versions, outcome.stamp) == ({}, self.stamps[tenant])
@@ -430,7 +430,7 @@ class Zone:
             self.vms[vm.vm] = (tenant, proposal.machine, vm.spec)
             self._touch((vm, target), tenant, outcome)
 
-    def _touch(self, vms: tuple[Placed, ...], tenant: str, outcome: Committed) -> None:
+    def _touch(self, vms: tuple[PlacedVM, ...], tenant: str, outcome: Committed) -> None:
         """Machines have another version, the tenant has another stamp, or is gone."""
         machines = {each.machine for each in vms}
         for name in machines:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from roost.engine.recheck import Recheck as EngineRecheck
-from roost.model.change import Entry, Eviction, Placed
+from roost.engine.recheck import CompiledRecheck as EngineRecheck
+from roost.model.change import Entry, Eviction, PlacedVM
 from roost.model.inventory import Catalogue, zone_of
 from roost.model.registry import WAITING
 from roost.model.request import UNCONSTRAINED, VM, Constraints, hold_of
@@ -52,7 +52,7 @@ A, B, C, D = (victim("low", vm, "m1", SPOT) for vm in "abcd")  # as in `crowd`
 @pytest.fixture
 def crowd(store: Store, recheck: Recheck) -> Store:
     """A store where m1 is full of four small spot VMs of tenant low, placed at 100 s, at revision 2."""
-    where = tuple(Placed(vm, SPOT, "m1", 100.0) for vm in "abcd")
+    where = tuple(PlacedVM(vm, SPOT, "m1", 100.0) for vm in "abcd")
     assert names(store.commit([place("crowd", "low", where)], recheck)) == ["committed"]
     return store
 
@@ -89,8 +89,8 @@ def test_victims_go_and_what_needs_their_room_comes_in_one_transaction(crowd: St
     assert running(crowd) == {"b", "c", "d", "x"}
     (row,) = crowd.changes(2).rows
     gone, come = row.entries
-    assert (gone.tenant, gone.released, gone.placed) == ("low", (Placed("a", SPOT, "m1", 100.0),), ())
-    assert (come.tenant, come.placed, come.released) == ("high", (Placed("x", SMALL, "m1"),), ())
+    assert (gone.tenant, gone.released, gone.placed) == ("low", (PlacedVM("a", SPOT, "m1", 100.0),), ())
+    assert (come.tenant, come.placed, come.released) == ("high", (PlacedVM("x", SMALL, "m1"),), ())
     assert gone.key == come.key == "k"
     low, high = crowd.tenant("low"), crowd.tenant("high")
     assert low is not None
@@ -121,9 +121,9 @@ def test_an_entry_says_why_its_vms_had_to_go(crowd: Store, recheck: Recheck) -> 
 
 
 def test_the_reason_is_the_highest_band_that_came(crowd: Store, recheck: Recheck) -> None:
-    crowd.commit([place("k1", "low", tuple(Placed(vm, SCRAP, "m2") for vm in "efgh"))], recheck)
+    crowd.commit([place("k1", "low", tuple(PlacedVM(vm, SCRAP, "m2") for vm in "efgh"))], recheck)
     low = [victim("low", vm, "m2", SCRAP) for vm in "ef"]
-    mixed = (Placed("x", BATCH, "m2"), Placed("y", SPOT, "m2"))
+    mixed = (PlacedVM("x", BATCH, "m2"), PlacedVM("y", SPOT, "m2"))
     assert names(crowd.commit([place("k2", "high", mixed, victims=low)], recheck)) == ["committed"]
     assert news(crowd, 3)[0].eviction == Eviction(tenant="high", priority="spot")
 
@@ -148,7 +148,7 @@ def test_a_tenants_own_vms_may_give_way_and_one_entry_tells_all(crowd: Store, re
     (outcome,) = crowd.commit([place("k", "low", {"x": "m1"}, victims=[A], grace=5.0)], recheck)
     assert isinstance(outcome, Committed)
     (entry,) = news(crowd, 2)
-    assert (entry.released, entry.placed) == ((Placed("a", SPOT, "m1", 100.0),), (Placed("x", SMALL, "m1"),))
+    assert (entry.released, entry.placed) == ((PlacedVM("a", SPOT, "m1", 100.0),), (PlacedVM("x", SMALL, "m1"),))
     assert entry.eviction == Eviction(tenant="low", priority="regular", grace=5.0)
     assert (entry.before, entry.after, entry.versions) == (before.stamp, outcome.stamp, {"m1": 2})
     assert outcome.versions == {"m1": 2}
@@ -193,17 +193,17 @@ def test_a_vm_of_any_lower_band_gives_way_to_any_higher_one(store: Store, rechec
 
 
 def test_since_survives_moves_holds_and_evictions(crowd: Store, recheck: Recheck) -> None:
-    there = Placed("a", SPOT, "m1")  # as nobody says when
+    there = PlacedVM("a", SPOT, "m1")  # as nobody says when
     group = [
         move("k1", "low", there, "m2", hold=True),
         move("k2", "low", there, "m2", held=True),
-        move("k3", "low", Placed("a", SPOT, "m2"), "m3", hold=True),
-        place("k4", "other", tuple(Placed(vm, SMALL, "m2", 300.0) for vm in "efg")),
+        move("k3", "low", PlacedVM("a", SPOT, "m2"), "m3", hold=True),
+        place("k4", "other", tuple(PlacedVM(vm, SMALL, "m2", 300.0) for vm in "efg")),
         place("k5", "high", {"x": "m2"}, victims=[victim("low", "a", "m2", SPOT), victim("low", "a~hold", "m3", SPOT)]),
     ]
     assert set(names(crowd.commit(group, recheck))) == {"committed"}
     (gone,) = (entry for entry in news(crowd, 2) if entry.eviction)
-    assert gone.released == (Placed("a", SPOT, "m2", 100.0), Placed("a~hold", SPOT, "m3", 100.0))
+    assert gone.released == (PlacedVM("a", SPOT, "m2", 100.0), PlacedVM("a~hold", SPOT, "m3", 100.0))
 
 
 @that_last
@@ -297,29 +297,29 @@ def test_a_conflict_shows_the_machines_of_the_victims(crowd: Store, recheck: Rec
     assert [(row.spec.name, row.vms) for row in outcome.machines] == [("m1", 3)]
 
 
-BAD: dict[str, tuple[list[Proposal], tuple[Placed, ...], list[Victim]]] = {
+BAD: dict[str, tuple[list[Proposal], tuple[PlacedVM, ...], list[Victim]]] = {
     "of the same band": (
         [],
-        (Placed("x", SPOT, "m2"),),
+        (PlacedVM("x", SPOT, "m2"),),
         [A],
     ),
     "of a higher band": (
         [place("k1", "other", {"e": "m2"})],
-        (Placed("x", SPOT, "m2"),),
+        (PlacedVM("x", SPOT, "m2"),),
         [victim("other", "e", "m2", SMALL)],
     ),
     "of the same band, elsewhere": (
         [place("k1", "other", {"e": "m2"})],
-        (Placed("x", SMALL, "m1"),),
+        (PlacedVM("x", SMALL, "m1"),),
         [A, victim("other", "e", "m2", SMALL)],
     ),
-    "twice": ([], (Placed("x", SMALL, "m1"),), [A, A]),
+    "twice": ([], (PlacedVM("x", SMALL, "m1"),), [A, A]),
 }
 
 
 @pytest.mark.parametrize(("before", "wanted", "victims"), BAD.values(), ids=BAD)
 def test_victims_that_make_no_sense_are_rejected_and_nothing_changes(
-    crowd: Store, recheck: Recheck, before: list[Proposal], wanted: tuple[Placed, ...], victims: list[Victim]
+    crowd: Store, recheck: Recheck, before: list[Proposal], wanted: tuple[PlacedVM, ...], victims: list[Victim]
 ) -> None:
     assert set(names(crowd.commit(before, recheck))) <= {"committed"}
     with unchanged(crowd):
@@ -351,7 +351,7 @@ def test_a_vm_is_not_evicted_for_one_of_its_own_band_that_comes_with_a_higher_on
 ) -> None:
     """What came of a band fits beside all that runs in that band and above, whatever order it is named in."""
     crowd.commit([release("k1", "low", {"c": "m1", "d": "m1"}, SPOT)], recheck)
-    one, regular = Placed("x", SPOT, "m1"), tuple(Placed(vm, SMALL, "m1") for vm in "uvw")
+    one, regular = PlacedVM("x", SPOT, "m1"), tuple(PlacedVM(vm, SMALL, "m1") for vm in "uvw")
     for wanted in ((one, *regular), (*regular, one)):
         with unchanged(crowd):
             assert names(crowd.commit([place("k", "high", wanted, victims=[A, B])], recheck)) == ["room"]
@@ -390,7 +390,7 @@ def test_what_is_held_for_a_vm_goes_with_it(crowd: Store, recheck: Recheck) -> N
 
 
 def test_room_that_is_held_gives_way_alone_and_its_vm_stays(crowd: Store, recheck: Recheck) -> None:
-    big = Placed("e", BIG_SPOT, "m3")
+    big = PlacedVM("e", BIG_SPOT, "m3")
     crowd.commit([place("k1", "t", {"e": "m3"}, BIG_SPOT), move("k2", "t", big, "m2", hold=True)], recheck)
     hold = victim("t", hold_of("e"), "m2", BIG_SPOT)
     assert names(crowd.commit([place("k3", "high", {"x": "m2"}, WHOLE, victims=[hold])], recheck)) == ["committed"]
@@ -399,7 +399,7 @@ def test_room_that_is_held_gives_way_alone_and_its_vm_stays(crowd: Store, rechec
 
 
 def test_a_vm_does_not_go_for_the_sake_of_what_is_held_for_it(crowd: Store, recheck: Recheck) -> None:
-    big = Placed("e", BIG_SPOT, "m3")
+    big = PlacedVM("e", BIG_SPOT, "m3")
     crowd.commit([place("k1", "t", {"e": "m3"}, BIG_SPOT), move("k2", "t", big, "m2", hold=True)], recheck)
     both = [victim("t", "e", "m3", BIG_SPOT), victim("t", hold_of("e"), "m2", BIG_SPOT)]
     with unchanged(crowd):
@@ -410,7 +410,7 @@ def test_a_vm_does_not_go_for_the_sake_of_what_is_held_for_it(crowd: Store, rech
 def test_nobody_gives_way_to_a_move(crowd: Store, recheck: Recheck, hold: bool) -> None:
     crowd.commit([place("k1", "high", {"x": "m2"})], recheck)
     with unchanged(crowd):
-        said = crowd.commit([move("k2", "high", Placed("x", SMALL, "m2"), "m1", hold=hold)], recheck)
+        said = crowd.commit([move("k2", "high", PlacedVM("x", SMALL, "m2"), "m1", hold=hold)], recheck)
         assert names(said) == ["room"]
 
 
@@ -429,7 +429,7 @@ def test_what_is_left_of_a_victims_room_can_be_moved_to(crowd: Store, recheck: R
 
 
 def test_those_who_go_together_go_though_only_one_is_in_the_way(store: Store, recheck: Recheck) -> None:
-    pair = (Placed("a", WHOLE_SPOT, "m1"), Placed("b", BATCH, "m2"))
+    pair = (PlacedVM("a", WHOLE_SPOT, "m1"), PlacedVM("b", BATCH, "m2"))
     store.commit([place("k1", "low", pair, constraints=TOGETHER)], recheck)
     both = as_known(store, [victim("low", "a", "m1", WHOLE_SPOT), victim("low", "b", "m2", BATCH)])
     assert names(store.commit([place("k2", "high", {"x": "m1"}, victims=both)], recheck)) == ["committed"]
@@ -467,7 +467,7 @@ def test_those_who_go_together_stay_if_none_is_in_the_way(store: Store, recheck:
 
 
 def test_those_who_go_together_are_of_lower_priority_all_of_them(store: Store, recheck: Recheck) -> None:
-    pair = (Placed("a", WHOLE_SPOT, "m1"), Placed("b", SMALL, "m2"))
+    pair = (PlacedVM("a", WHOLE_SPOT, "m1"), PlacedVM("b", SMALL, "m2"))
     store.commit([place("k1", "low", pair, constraints=TOGETHER)], recheck)
     both = as_known(store, [victim("low", "a", "m1", WHOLE_SPOT), victim("low", "b", "m2", SMALL)])
     with unchanged(store):
@@ -488,7 +488,7 @@ def queue(store: Store, recheck: Recheck) -> Store:
     """A store where m1 was full of three small VMs, a to c, that want to be placed again, and one, d, that does not;
     at 500 s, a and d gave way.
     """
-    vms = (*(Placed(vm, AGAIN, "m1", 100.0) for vm in "abc"), Placed("d", SPOT, "m1", 100.0))
+    vms = (*(PlacedVM(vm, AGAIN, "m1", 100.0) for vm in "abc"), PlacedVM("d", SPOT, "m1", 100.0))
     victims = [victim("low", "a", "m1", AGAIN), victim("low", "d", "m1", SPOT)]
     first = place("k2", "high", {"x": "m1", "y": "m1"}, victims=victims, record=Record(agent="a", at=500.0))
     assert names(store.commit([place("k1", "low", vms), first], recheck)) == ["committed", "committed"]
@@ -512,7 +512,7 @@ def test_who_is_placed_again_waits_no_longer(queue: Store, recheck: Recheck) -> 
     (entry,) = news(queue, since)
     assert entry.registered[0].name == "a"
     assert entry.registered[0].after is None
-    assert entry.placed == (Placed("a", AGAIN, "m2"),)
+    assert entry.placed == (PlacedVM("a", AGAIN, "m2"),)
 
 
 @pytest.mark.parametrize("name", ["a", "d", "e"])
@@ -558,7 +558,7 @@ def test_who_has_to_go_again_waits_again(queue: Store, recheck: Recheck) -> None
 
 
 def test_a_hold_does_not_wait_but_its_vm_does(queue: Store, recheck: Recheck) -> None:
-    there = Placed("b", AGAIN, "m1")
+    there = PlacedVM("b", AGAIN, "m1")
     group = [
         move("k3", "low", there, "m2", hold=True),
         place("k4", "high", {"u": "m2", "v": "m2", "w": "m2"}),
@@ -628,7 +628,7 @@ def test_what_one_leaves_is_there_for_the_next_without_another_victim(store: Sto
 
 def test_a_key_evicts_once(crowd: Store, recheck: Recheck) -> None:
     first = place("k", "high", {"x": "m1"}, victims=[A])
-    other = msgspec.structs.replace(first, placed=(Placed("y", SMALL, "m1"),), victims=(B,))
+    other = msgspec.structs.replace(first, placed=(PlacedVM("y", SMALL, "m1"),), victims=(B,))
     assert names(crowd.commit([first, first], recheck)) == ["committed", "replayed"]
     with unchanged(crowd):
         (outcome,) = crowd.commit([other], recheck)
@@ -657,7 +657,7 @@ def test_the_zone_can_be_seen_as_it_was_before_each_eviction(queue: Store, reche
     for group in (
         [place("k3", "low", {"s": "m2"}, scraps)],
         [place("k4", "low", {"a": "m2"}, AGAIN, requeued=True, victims=[victim("low", "s", "m2", scraps)])],
-        [move("k5", "low", Placed("b", AGAIN, "m1"), "m3", hold=True)],
+        [move("k5", "low", PlacedVM("b", AGAIN, "m1"), "m3", hold=True)],
         [
             place("k6", "high", {"u": "m1"}, victims=both),
             place("k7", "low", {"b": "m3"}, AGAIN, requeued=True),
@@ -757,7 +757,7 @@ def test_to_delete_nothing_is_refused(store: Store, recheck: Recheck) -> None:
 
 def test_vms_that_are_evicted_for_nobody_wait_if_they_want_to_be_placed_again(queue: Store, recheck: Recheck) -> None:
     since, reason = head(queue).revision, Eviction(tenant="", priority="", grace=30.0)
-    gone = (Placed("b", AGAIN, "m1"), Placed("c", AGAIN, "m1"))
+    gone = (PlacedVM("b", AGAIN, "m1"), PlacedVM("c", AGAIN, "m1"))
     plain = release("k3", "low", gone)
     assert isinstance(plain, Release)
     asked = msgspec.structs.replace(plain, eviction=reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.request import VM, hold_of
 from roost.model.rows import MachineState
 from roost.store.audit import check_invariants
@@ -13,8 +13,8 @@ from roost.store.recheck import Recheck
 from tests.contract.tiny import SMALL, WHOLE, condition, head, move, names, place, release, unchanged, victim
 
 DOWN, READY = int(MachineState.DOWN), int(MachineState.READY)
-LOST = Placed("a", WHOLE, "m1")
-HELD = Placed(hold_of("a"), WHOLE, "m2")
+LOST = PlacedVM("a", WHOLE, "m1")
+HELD = PlacedVM(hold_of("a"), WHOLE, "m2")
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def lost(store: Store, recheck: Recheck) -> Store:
     return store
 
 
-def heal(key: str, machine: str, *leaving: Placed) -> Place:
+def heal(key: str, machine: str, *leaving: PlacedVM) -> Place:
     """Place VM a elsewhere."""
     return place(key, "t", {"a": machine}, WHOLE, leaving=leaving or (LOST,))
 
@@ -41,7 +41,7 @@ def test_a_vm_runs_elsewhere_in_one_entry(lost: Store, recheck: Recheck) -> None
     assert isinstance(outcome, Committed)
     assert where(lost) == {"a": "m2"}
     ((_, entry),) = lost.changes(before).after(before)
-    assert (entry.released, entry.placed) == ((LOST,), (Placed("a", WHOLE, "m2"),))
+    assert (entry.released, entry.placed) == ((LOST,), (PlacedVM("a", WHOLE, "m2"),))
     assert set(entry.versions) == {"m1", "m2"}
     check_invariants(lost)
 
@@ -93,7 +93,7 @@ def test_nobody_is_named_as_leaving_and_as_giving_way(store: Store, recheck: Rec
     spot = VM("whole", priority="spot")
     group = [place("begins", "t", {"a": "m1"}, spot), place("beside", "t", {"b": "m2"}, SMALL)]
     store.commit([*group, condition("fails", "m1", state=DOWN)], recheck)
-    there = Placed("a", spot, "m1")
+    there = PlacedVM("a", spot, "m1")
     both = place("k", "t", {"a": "m3"}, WHOLE, leaving=[there], victims=[victim("t", "a", "m1", spot)])
     with unchanged(store):
         assert names(store.commit([both], recheck)) == ["rejected"]

@@ -12,7 +12,7 @@ from typing import TypeVar
 import psycopg
 import pytest
 
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.errors import InvalidInput
 from roost.store.contract import PolicyResult, Proposal, Record, Store
 from roost.store.ledger import VMRow
@@ -219,7 +219,7 @@ def test_whoever_looks_things_up_sees_whole_commits_while_others_write(home: Hom
         while not stop.is_set():
             rows = store.vms(tenant="t", limit=10)
             assert not rows or rows == [
-                (name, VMRow("t", Placed(name, SMALL, rows[0][1].machine))) for name in ("a", "b")
+                (name, VMRow("t", PlacedVM(name, SMALL, rows[0][1].machine))) for name in ("a", "b")
             ]
             store.tenant("t"), store.machine("m1"), store.registry("quota"), store.policy_results(0.0)
             assert len(store.decisions(5)) >= 1

@@ -15,7 +15,7 @@ from roost import wiring
 from roost.model.errors import InvalidInput, NoZone, RoostError, StoreBroken
 from roost.model.inventory import catalogue_of
 from roost.model.zone import Zone
-from roost.store.contract import AddMachines, Store
+from roost.store.contract import Commission, Store
 from roost.store.plainly import NoMachines
 from roost.wiring import ensure_store, find_zone, open_store
 
@@ -66,7 +66,7 @@ def test_a_store_that_cannot_be_made_whole_is_not_made_at_all(url: str, monkeypa
     """Whatever keeps it from being made after the first machines: it can be made later, in the same place."""
     additions = wiring._additions
 
-    def stumbling(zone: Zone) -> Iterator[AddMachines]:
+    def stumbling(zone: Zone) -> Iterator[Commission]:
         yield next(additions(zone))
         raise OSError("no space left on device")
 

@@ -15,7 +15,7 @@ import msgspec
 import psycopg
 import pytest
 
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.errors import InvalidInput, RoostError, StoreUnavailable
 from roost.model.inventory import Catalogue
 from roost.model.registry import THRESHOLD
@@ -140,8 +140,8 @@ def has_the_old_zone(store: Store) -> None:
     ledger = head(store)
     assert ledger.revision == 5
     assert ledger.vms == {
-        "a": VMRow("t", Placed("a", VM("small", priority="spot"), "m1")),
-        "c": VMRow("u", Placed("c", VM("small", isolated=True), "m5")),
+        "a": VMRow("t", PlacedVM("a", VM("small", priority="spot"), "m1")),
+        "c": VMRow("u", PlacedVM("c", VM("small", isolated=True), "m5")),
     }
     assert {name: row.spec for name, row in ledger.machines.items()} == {
         "m1": machine("m1"),

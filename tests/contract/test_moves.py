@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.request import VM, hold_of
 from roost.store.contract import Committed, Conflict, Proposal, Store
 from roost.store.recheck import Recheck
@@ -23,7 +23,7 @@ from tests.contract.tiny import (
     unchanged,
 )
 
-RUNS = Placed("a", SMALL, "m1")
+RUNS = PlacedVM("a", SMALL, "m1")
 
 
 def where(store: Store) -> dict[str, str]:
@@ -46,7 +46,7 @@ def test_a_vm_moves_in_one_entry(settled: Store, recheck: Recheck) -> None:
     assert outcome.versions == {"m1": 2, "m2": 1}
     assert where(settled) == {"a": "m2"}
     ((_, entry),) = settled.changes(2).after(2)
-    assert (entry.released, entry.placed) == ((RUNS,), (Placed("a", SMALL, "m2"),))
+    assert (entry.released, entry.placed) == ((RUNS,), (PlacedVM("a", SMALL, "m2"),))
     assert (entry.before, entry.after) == (before.stamp, outcome.stamp)
     tenant = settled.tenant("t")
     assert tenant is not None
@@ -59,7 +59,7 @@ def test_room_is_held_and_then_used(settled: Store, recheck: Recheck) -> None:
     assert held.versions == {"m2": 1}
     assert where(settled) == {"a": "m1", hold_of("a"): "m2"}
     ((_, entry),) = settled.changes(2).after(2)
-    assert (entry.released, entry.placed) == ((), (Placed(hold_of("a"), SMALL, "m2"),))
+    assert (entry.released, entry.placed) == ((), (PlacedVM(hold_of("a"), SMALL, "m2"),))
 
     (done,) = settled.commit([move("k2", "t", RUNS, "m2", held=True)], recheck)
     assert isinstance(done, Committed)
@@ -67,13 +67,13 @@ def test_room_is_held_and_then_used(settled: Store, recheck: Recheck) -> None:
     assert where(settled) == {"a": "m2"}
     ((_, entry),) = settled.changes(3).after(3)
     assert (entry.released, entry.placed) == (
-        (RUNS, Placed(hold_of("a"), SMALL, "m2")),
-        (Placed("a", SMALL, "m2"),),
+        (RUNS, PlacedVM(hold_of("a"), SMALL, "m2")),
+        (PlacedVM("a", SMALL, "m2"),),
     )
 
 
 def test_room_that_is_held_is_nobody_elses(settled: Store, recheck: Recheck) -> None:
-    whole = Placed("w", WHOLE, "m3")
+    whole = PlacedVM("w", WHOLE, "m3")
     settled.commit([place("k1", "u", {"w": "m3"}, WHOLE), move("k2", "u", whole, "m2", hold=True)], recheck)
     assert names(settled.commit([place("k3", "v", {"b": "m2"})], recheck)) == ["room"]
     assert names(settled.commit([move("k4", "u", whole, "m2", held=True)], recheck)) == ["committed"]
@@ -91,7 +91,7 @@ def test_a_move_is_tested_on_what_those_before_it_left_and_so_is_what_follows(se
     group = [
         place("k1", "u", {"b": "m3"}, WHOLE),
         move("k2", "t", RUNS, "m3"),
-        move("k3", "u", Placed("b", WHOLE, "m3"), "m2"),
+        move("k3", "u", PlacedVM("b", WHOLE, "m3"), "m2"),
         move("k4", "t", RUNS, "m3"),
         place("k5", "v", {"c": "m1"}, WHOLE),
         place("k6", "v", {"d": "m2"}),
@@ -105,7 +105,7 @@ def test_several_steps_may_share_a_group(settled: Store, recheck: Recheck) -> No
     group = [
         move("k1", "t", RUNS, "m2", hold=True),
         move("k2", "t", RUNS, "m2", held=True),
-        move("k3", "t", Placed("a", SMALL, "m2"), "m5"),
+        move("k3", "t", PlacedVM("a", SMALL, "m2"), "m5"),
         release("k4", "t", {"a": "m5"}),
         place("k5", "t", {"a": "m1"}, BIG),
     ]
@@ -137,10 +137,10 @@ def test_what_is_so_already_is_done_and_changes_nothing(
 
 LOST: dict[str, tuple[list[Proposal], Proposal, str]] = {
     "a VM that is gone": ([release("k1", "t", {"a": "m1"})], move("k", "t", RUNS, "m2"), "gone"),
-    "a VM that was never there": ([], move("k", "t", Placed("b", SMALL, "m1"), "m2"), "gone"),
+    "a VM that was never there": ([], move("k", "t", PlacedVM("b", SMALL, "m1"), "m2"), "gone"),
     "a VM of another tenant": (
         [place("k1", "u", {"b": "m2"})],
-        move("k", "t", Placed("b", SMALL, "m2"), "m3"),
+        move("k", "t", PlacedVM("b", SMALL, "m2"), "m3"),
         "gone",
     ),
     "room for a VM that is gone": ([release("k1", "t", {"a": "m1"})], move("k", "t", RUNS, "m2", hold=True), "gone"),
@@ -151,7 +151,7 @@ LOST: dict[str, tuple[list[Proposal], Proposal, str]] = {
         "tenant",
     ),
     "a VM that is there by now": ([move("k1", "t", RUNS, "m2")], move("k", "t", RUNS, "m2"), "tenant"),
-    "a VM that is another one": ([], move("k", "t", Placed("a", BIG, "m1"), "m2"), "tenant"),
+    "a VM that is another one": ([], move("k", "t", PlacedVM("a", BIG, "m1"), "m2"), "tenant"),
     "room that is not held": ([], move("k", "t", RUNS, "m2", held=True), "tenant"),
     "room that is held elsewhere": (
         [move("k1", "t", RUNS, "m3", hold=True)],
@@ -192,7 +192,7 @@ def test_a_move_that_no_longer_holds_is_a_conflict_and_leaves_no_trace(
 
 def test_a_refused_move_leaves_its_neighbours_rows_as_they_were(settled: Store, recheck: Recheck) -> None:
     """Room that is held on a machine that is down stays held: nobody else gets it, nor what the VM has."""
-    big = Placed("b", BIG, "m3")
+    big = PlacedVM("b", BIG, "m3")
     settled.commit([place("k1", "u", {"b": "m3"}, BIG), move("k2", "u", big, "m2", hold=True)], recheck)
     group = [
         condition("k3", "m2", state=2),
@@ -216,7 +216,7 @@ def test_a_vm_leaves_a_machine_that_is_down(settled: Store, recheck: Recheck) ->
 
 
 def test_a_tenant_with_constraints_must_be_as_it_was_to_move(store: Store, recheck: Recheck) -> None:
-    vm = Placed("a", SMALL, "m1")
+    vm = PlacedVM("a", SMALL, "m1")
     (first,) = store.commit([place("k1", "t", {"a": "m1"}, constraints=PAIRS)], recheck)
     assert isinstance(first, Committed)
     store.commit([place("k2", "t", {"b": "m2"}, constraints=PAIRS, stamp=first.stamp)], recheck)
@@ -257,7 +257,7 @@ def test_what_is_held_does_not_outlive_its_vm(settled: Store, recheck: Recheck) 
 def test_isolation_moves_along(store: Store, recheck: Recheck) -> None:
     alone = VM("small", isolated=True)
     store.commit([place("k1", "t", {"a": "m1"}, alone)], recheck)
-    vm = Placed("a", alone, "m1")
+    vm = PlacedVM("a", alone, "m1")
     store.commit([move("k2", "t", vm, "m2", hold=True)], recheck)
     assert names(store.commit([place("k3", "u", {"b": "m2"})], recheck)) == ["room"]
     store.commit([move("k4", "t", vm, "m2", held=True)], recheck)

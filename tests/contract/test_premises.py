@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.store.contract import EXISTING, Committed, Conflict, Premise, Proposal, Replayed, SetCondition, Store
 from roost.store.recheck import Recheck
 from tests.contract.conftest import Home, in_postgres
 from tests.contract.tiny import SMALL, Meanwhile, ask, condition, head, move, names, place, release, unchanged
 
 NEW = Premise(generation=0)
-RUNS = Placed("a", SMALL, "m1")
+RUNS = PlacedVM("a", SMALL, "m1")
 
 
 def stamp_of(store: Store, tenant: str = "t") -> int:

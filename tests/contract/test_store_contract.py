@@ -14,9 +14,9 @@ import msgspec
 import psycopg
 import pytest
 
-from roost.engine.recheck import Recheck as EngineRecheck
+from roost.engine.recheck import CompiledRecheck as EngineRecheck
 from roost.model.availability import AvailabilitySet, Short
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.errors import InvalidInput, InvariantBroken, StoreUnavailable
 from roost.model.inventory import zone_of
 from roost.model.request import VM, Constraints
@@ -93,7 +93,7 @@ def test_what_is_committed_is_there(store: Store, recheck: Recheck) -> None:
     assert ledger.revision == 2
     assert outcome == Committed({"m1": 1, "m5": 1}, ledger.tenants["t"].stamp)
     assert ledger.vms == {
-        name: VMRow("t", Placed(name, SMALL, on)) for name, on in (("a", "m1"), ("b", "m1"), ("c", "m5"))
+        name: VMRow("t", PlacedVM(name, SMALL, on)) for name, on in (("a", "m1"), ("b", "m1"), ("c", "m5"))
     }
     assert (ledger.machines["m1"].used, ledger.machines["m1"].vms) == ([2, 2, *LOWER], 2)
     assert (ledger.machines["m5"].used, ledger.machines["m5"].vms) == ([1, 1, *LOWER], 1)
@@ -133,7 +133,7 @@ def test_a_name_that_was_released_is_free_for_its_neighbours(store: Store, reche
     store.commit([place("k1", "t", {"a": "m1"})], recheck)
     group = [release("k2", "t", {"a": "m1"}), place("k3", "u", {"a": "m2"}, BIG)]
     assert names(store.commit(group, recheck)) == ["committed", "committed"]
-    assert head(store).vms == {"a": VMRow("u", Placed("a", BIG, "m2"))}
+    assert head(store).vms == {"a": VMRow("u", PlacedVM("a", BIG, "m2"))}
 
 
 def test_a_vm_may_come_and_go_within_a_group(store: Store, recheck: Recheck) -> None:
@@ -195,9 +195,9 @@ def test_what_may_not_share_a_machine_does_not(
 def test_what_a_lost_proposal_tried_leaves_no_trace_on_its_neighbours(store: Store, recheck: Recheck) -> None:
     """It isolated a machine and filled another, before its last VM did not fit."""
     tried = (
-        Placed("a", VM("small", isolated=True), "m1"),
-        Placed("b", VM("whole", colocation="loud"), "m2"),
-        Placed("c", VM("modern"), "m3"),
+        PlacedVM("a", VM("small", isolated=True), "m1"),
+        PlacedVM("b", VM("whole", colocation="loud"), "m2"),
+        PlacedVM("c", VM("modern"), "m3"),
     )
     group = [
         place("k1", "t", tried),
@@ -213,7 +213,7 @@ def test_a_name_is_taken_once(store: Store, recheck: Recheck) -> None:
     (outcome,) = store.commit([place("k4", "u", {"c": "m3", "b": "m3"})], recheck)
     assert isinstance(outcome, Conflict)
     assert (outcome.reason, outcome.detail) == ("name", "a VM b runs already")
-    twice = (Placed("d", SMALL, "m1"), Placed("d", SMALL, "m2"))
+    twice = (PlacedVM("d", SMALL, "m1"), PlacedVM("d", SMALL, "m2"))
     assert names(store.commit([place("k5", "u", twice)], recheck)) == ["name"]
     assert head(store).vms.keys() == {"a", "b"}
 
@@ -317,7 +317,7 @@ def test_one_conflict_fails_no_neighbour(store: Store, recheck: Recheck) -> None
     ]
     assert names(store.commit(group, recheck)) == ["committed", "name", "gone", "rejected", "machine", "committed"]
     ledger = head(store)
-    assert ledger.vms == {"a": VMRow("t", Placed("a", SMALL, "m1")), "d": VMRow("x", Placed("d", SMALL, "m1"))}
+    assert ledger.vms == {"a": VMRow("t", PlacedVM("a", SMALL, "m1")), "d": VMRow("x", PlacedVM("d", SMALL, "m1"))}
     assert ledger.revision == 3
 
 
@@ -458,7 +458,7 @@ def test_some_of_a_tenants_vms_go_and_the_rest_stays(store: Store, recheck: Rech
     (outcome,) = store.commit([release("k2", "t", {"a": "m1", "c": "m2"})], recheck)
     ledger = head(store)
     assert outcome == Committed({"m1": 2, "m2": 2}, ledger.tenants["t"].stamp)
-    assert ledger.vms == {"b": VMRow("t", Placed("b", SMALL, "m1"))}
+    assert ledger.vms == {"b": VMRow("t", PlacedVM("b", SMALL, "m1"))}
     assert ledger.tenants["t"].vms == 1
     assert (ledger.machines["m1"].used, ledger.machines["m2"].used) == ([1, 1, *LOWER], [0, 0, *LOWER])
 
@@ -524,7 +524,7 @@ def test_what_the_rules_no_longer_know_of_can_be_released_all_the_same(store: St
     text = "name: plain\nmachines: {validators: [has_room, evicts_nobody], preferences: [non_empty]}\n"
     recheck = EngineRecheck(zone_of(CATALOGUE, MACHINES), Policy.parse(text).rules)
     odd = msgspec.convert({"type": "small"} | fields, VM)
-    vms = (Placed("a", SMALL, "m1"), Placed("b", odd, "m2"))
+    vms = (PlacedVM("a", SMALL, "m1"), PlacedVM("b", odd, "m2"))
     assert names(store.commit([place("k1", "t", vms)], Agreeable())) == ["committed"]
     assert names(store.commit([release("k2", "t", vms)], recheck)) == ["committed"]
     assert head(store).vms == {}

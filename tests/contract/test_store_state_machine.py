@@ -17,9 +17,9 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from roost.engine.recheck import Recheck
+from roost.engine.recheck import CompiledRecheck
 from roost.model.availability import AvailabilitySet
-from roost.model.change import Entry, Placed
+from roost.model.change import Entry, PlacedVM
 from roost.model.inventory import MachineSpec
 from roost.model.registry import THRESHOLD, WAITING
 from roost.model.request import HOLD, UNCONSTRAINED, VM, Constraints, hold_of
@@ -100,7 +100,7 @@ class Agent:
     ledger: Ledger
     waiting: list[Proposal] = field(default_factory=list)  # decided, not committed yet
 
-    def recheck(self) -> Recheck:
+    def recheck(self) -> CompiledRecheck:
         """The re-checked validators for the machines it knows."""
         return recheck_of(row.spec for row in self.ledger.machines.values())
 
@@ -150,7 +150,7 @@ class Agent:
     def victim(self, name: str) -> Victim:
         """A VM that is to give way."""
         row = self.ledger.vms[name]
-        return Victim(row.tenant, Placed(name, row.spec, row.machine), self.ledger.tenants[row.tenant].stamp)
+        return Victim(row.tenant, PlacedVM(name, row.spec, row.machine), self.ledger.tenants[row.tenant].stamp)
 
     def premise(self, told: str, tenant: str) -> Premise:
         """What somebody may rest on who has heard as much as the agent; or that there is no such tenant."""
@@ -190,7 +190,7 @@ class ToPlace:
         names = free or [f"v{i}" for i in range(24)]
         known = agent.ledger.tenants.get(tenant)
         where = tuple(
-            Placed(name, vm, agent.find(vm, which)) for name, (vm, which) in zip(names, self.vms, strict=False)
+            PlacedVM(name, vm, agent.find(vm, which)) for name, (vm, which) in zip(names, self.vms, strict=False)
         )
         return place(
             key,
@@ -218,7 +218,7 @@ class ToEvict:
         ledger, tenant = agent.ledger, f"t{self.tenant}"
         names = [f"v{i % 24}" for i in range(self.name, self.name + 24) if f"v{i % 24}" not in ledger.vms]
         where = tuple(
-            Placed(name, vm, agent.find_crowded(vm, which))
+            PlacedVM(name, vm, agent.find_crowded(vm, which))
             for name, (vm, which) in zip(names or ["v0"], self.vms, strict=False)
         )
         gone = list(dict.fromkeys(name for each in where for name in agent.in_the_way(each.machine, each.spec)))
@@ -280,12 +280,12 @@ class ToHeal:
         lost = [name for name, row in ledger.vms.items() if ledger.machines[row.machine].state]
         names = [name for name in (lost or ledger.vms) if not name.endswith(HOLD)]
         if not names:
-            return place(key, "t0", {"v0": "m1"}, leaving=[Placed("v0", SMALL, "m2")])
+            return place(key, "t0", {"v0": "m1"}, leaving=[PlacedVM("v0", SMALL, "m2")])
         name = agent.pick(names, self.which)
         row, hold = ledger.vms[name], ledger.vms.get(hold_of(name))
-        leaving = [Placed(name, row.spec, row.machine)]
+        leaving = [PlacedVM(name, row.spec, row.machine)]
         if hold is not None and self.where % 4:
-            leaving.append(Placed(hold_of(name), hold.spec, hold.machine))
+            leaving.append(PlacedVM(hold_of(name), hold.spec, hold.machine))
         target = hold.machine if hold is not None and self.where % 2 else agent.find(row.spec, self.where)
         known = ledger.tenants[row.tenant]
         return place(
@@ -318,7 +318,7 @@ class ToRelease:
         if not vms:
             return release(key, "nobody", {"v0": "m1"})
         tenant = vms[agent.pick(list(vms), self.which)].tenant
-        members = tuple(Placed(name, row.spec, row.machine) for name, row in vms.items() if row.tenant == tenant)
+        members = tuple(PlacedVM(name, row.spec, row.machine) for name, row in vms.items() if row.tenant == tenant)
         premise = agent.premise(self.told, tenant)
         if self.everything:
             stamp, waiting = agent.ledger.tenants[tenant].stamp, agent.waiting_of(tenant)
@@ -337,7 +337,7 @@ class ToMove:
     def decide(self, agent: Agent, key: str) -> Proposal:
         vms = agent.ledger.vms
         if not (movable := [name for name in vms if not name.endswith(HOLD)]):
-            return move(key, "nobody", Placed("v0", SMALL, "m1"), "m2")
+            return move(key, "nobody", PlacedVM("v0", SMALL, "m1"), "m2")
         name = agent.pick(movable, self.which)
         row, hold = vms[name], vms.get(hold_of(name))
         target = hold.machine if hold else agent.find(row.spec, self.where)
@@ -345,7 +345,7 @@ class ToMove:
         return move(
             key,
             row.tenant,
-            Placed(name, row.spec, row.machine),
+            PlacedVM(name, row.spec, row.machine),
             target,
             held=hold is not None,
             hold=self.where % 5 < 3 if hold is None else self.where % 5 == 0,

@@ -13,8 +13,8 @@ import pytest
 from roost.agent.agent import Agent
 from roost.agent.past import recall
 from roost.agent.verbs.place import PlaceVMs
-from roost.engine.recheck import Recheck as EngineRecheck
-from roost.model.change import Placed
+from roost.engine.recheck import CompiledRecheck as EngineRecheck
+from roost.model.change import PlacedVM
 from roost.model.inventory import zone_of
 from roost.model.registry import THRESHOLD
 from roost.model.request import VM, Request
@@ -103,11 +103,11 @@ def test_healing_without_a_threshold_takes_the_last_machine(store: Store, rechec
 
 def test_a_move_counts_as_healing_and_frees_what_it_leaves(store: Store, recheck: Recheck) -> None:
     store.commit([take("1", "m1"), keep("k", 3, 3, 3)], recheck)
-    runs = Placed("v1", WHOLE, "m1")
+    runs = PlacedVM("v1", WHOLE, "m1")
     assert commit(store, recheck, move("2", "t1", runs, "m2", hold=True)) == ["threshold"], "both would be taken"
     assert commit(store, recheck, move("3", "t1", runs, "m2")) == ["committed"], "as many are empty as before"
     store.commit([keep("l", 3, 3, 2)], recheck)
-    there = Placed("v1", WHOLE, "m2")
+    there = PlacedVM("v1", WHOLE, "m2")
     assert commit(store, recheck, move("4", "t1", there, "m3", hold=True)) == ["committed"]
     store.commit([keep("m", 4, 4, 4)], recheck)
     assert commit(store, recheck, move("5", "t1", there, "m3", held=True)) == ["committed"], "it takes nothing more"
@@ -165,7 +165,7 @@ def test_machines_that_go_down_or_away_in_the_group_are_not_there_to_be_kept(sto
 
 def test_victims_and_what_leaves_a_failed_machine_are_counted(store: Store, recheck: Recheck) -> None:
     store.commit([take("1", "m1", purpose="new"), condition("2", "m1", state=2), keep("k", 3, 3, 3)], recheck)
-    lost = Placed("v1", WHOLE, "m1")
+    lost = PlacedVM("v1", WHOLE, "m1")
     again = place("3", "t1", {"v1": "m2"}, WHOLE, leaving=[lost], record=Record(agent="a", purpose="healing"))
     assert commit(store, recheck, again) == ["threshold"], "the machine that it leaves is down"
     store.commit([keep("l", 3, 3, 2)], recheck)

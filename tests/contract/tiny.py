@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from roost.engine.recheck import Recheck as EngineRecheck
-from roost.model.change import Placed
+from roost.engine.recheck import CompiledRecheck as EngineRecheck
+from roost.model.change import PlacedVM
 from roost.model.inventory import Catalogue, MachineSpec, zone_of
 from roost.model.request import UNCONSTRAINED, VM, Constraints
 from roost.model.zone import Generation, Resource, VMType
@@ -15,9 +15,10 @@ from roost.rules.policy import Policy
 from roost.store.contract import (
     NO_PREMISE,
     NOTHING,
-    AddMachines,
     Ask,
+    Commission,
     Decline,
+    Decommission,
     Move,
     Place,
     Premise,
@@ -25,7 +26,6 @@ from roost.store.contract import (
     Record,
     Register,
     Release,
-    RemoveMachines,
     SetCondition,
     SetQuarantine,
     Store,
@@ -86,15 +86,15 @@ def asked(key: str) -> bytes:
     return f'{{"asked":"{key}"}}'.encode()
 
 
-def placed(where: Mapping[str, str], spec: VM = SMALL) -> tuple[Placed, ...]:
+def placed(where: Mapping[str, str], spec: VM = SMALL) -> tuple[PlacedVM, ...]:
     """VMs of one kind on machines."""
-    return tuple(Placed(vm, spec, on) for vm, on in where.items())
+    return tuple(PlacedVM(vm, spec, on) for vm, on in where.items())
 
 
 def place(
     key: str,
     tenant: str,
-    where: Mapping[str, str] | tuple[Placed, ...],
+    where: Mapping[str, str] | tuple[PlacedVM, ...],
     spec: VM = SMALL,
     *,
     premise: Premise = NO_PREMISE,
@@ -103,7 +103,7 @@ def place(
     victims: Sequence[Victim] = (),
     grace: float = 0.0,
     requeued: bool = False,
-    leaving: Sequence[Placed] = (),
+    leaving: Sequence[PlacedVM] = (),
     seen: Mapping[str, int] = NOTHING,
     record: Record | None = None,
     request: bytes | None = None,
@@ -128,13 +128,13 @@ def place(
 
 def victim(tenant: str, vm: str, machine: str, spec: VM, stamp: int = 0) -> Victim:
     """A VM that is to give way."""
-    return Victim(tenant, Placed(vm, spec, machine), stamp)
+    return Victim(tenant, PlacedVM(vm, spec, machine), stamp)
 
 
 def release(
     key: str,
     tenant: str,
-    where: Mapping[str, str] | tuple[Placed, ...],
+    where: Mapping[str, str] | tuple[PlacedVM, ...],
     spec: VM = SMALL,
     *,
     premise: Premise = NO_PREMISE,
@@ -157,7 +157,7 @@ def release(
 def move(
     key: str,
     tenant: str,
-    vm: Placed,
+    vm: PlacedVM,
     machine: str,
     *,
     held: bool = False,
@@ -199,12 +199,12 @@ def quarantine(key: str, cluster: str, quarantined: bool = True) -> Proposal:
 def add(key: str, *machines: MachineSpec, conditions: Mapping[str, Mapping[str, int]] = {}) -> Proposal:
     """Add machines."""
     record = Record(agent="a")
-    return AddMachines(key=key, request=asked(key), record=record, machines=machines, conditions=conditions)
+    return Commission(key=key, request=asked(key), record=record, machines=machines, conditions=conditions)
 
 
 def remove(key: str, *names: str) -> Proposal:
     """Remove machines."""
-    return RemoveMachines(key=key, request=asked(key), record=Record(agent="a"), machines=names)
+    return Decommission(key=key, request=asked(key), record=Record(agent="a"), machines=names)
 
 
 ANYTHING = "whatever it is"  # what nobody registers
@@ -247,8 +247,8 @@ def ask(key: str, request: bytes | None = None) -> Proposal:
 EVERY_KIND: dict[str, Proposal] = {
     "place": place("k", "t", {"b": "m2"}),
     "release": release("k", "t", {"a": "m1"}),
-    "move": move("k", "t", Placed("a", SMALL, "m1"), "m2"),
-    "hold": move("k", "t", Placed("a", SMALL, "m1"), "m2", hold=True),
+    "move": move("k", "t", PlacedVM("a", SMALL, "m1"), "m2"),
+    "hold": move("k", "t", PlacedVM("a", SMALL, "m1"), "m2", hold=True),
     "condition": condition("k", "m1", health=50),
     "quarantine": quarantine("k", "c1"),
     "add": add("k", machine("m9")),

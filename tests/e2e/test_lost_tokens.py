@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from roost.api.server import address_to_bind
 from roost.bench.postgres import ThrowawayPostgres
 from roost.cli.main import app
-from roost.settings import Server, Settings, Store
+from roost.settings import ServerSection, Settings, StoreSection
 from tests.e2e.serving import Serving, serving
 from tests.e2e.talking import audit, eventually, make_store, problem
 
@@ -76,7 +76,7 @@ def test_the_last_admin_is_kept_and_forcing_it_closes_the_service_until_one_is_m
             assert left.delete("/v1/tokens/two?force=true").status_code in (204, 401)
             problem(left.get("/v1/zone"), "roost.unauthorised")
     host = "0.0.0.0"
-    asked = Settings(server=Server(host=host), store=Store(url=store))
+    asked = Settings(server=ServerSection(host=host), store=StoreSection(url=store))
     assert address_to_bind(asked) == (host, False)  # as with tokens: there is no reason to hide from anybody
     audit(store)
 

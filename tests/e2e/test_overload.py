@@ -23,7 +23,7 @@ import pytest
 from roost.api.problems import Refused
 from roost.api.reading import SLOW_WAITING
 from roost.api.service import Service
-from roost.settings import Limits, Settings
+from roost.settings import LimitsSection, Settings
 from tests.e2e.serving import Serving, serving
 from tests.e2e.talking import audit, connected, events, eventually
 
@@ -194,7 +194,7 @@ def test_copies_of_the_zone_are_made_one_at_a_time_and_may_take_longer_than_othe
         return go_on.wait(10)
 
     async def ask() -> None:
-        service = Service(Settings(limits=Limits(request_seconds=0.1)))
+        service = Service(Settings(limits=LimitsSection(request_seconds=0.1)))
         service.ready, service.watch.store = True, None  # type: ignore[assignment]
         asked = [asyncio.create_task(service.read_slowly(look)) for _ in range(SLOW_WAITING)]
         await asyncio.sleep(0.2)  # longer than other answers may take

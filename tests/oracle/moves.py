@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from roost.model.inventory import MachineSpec
 from roost.model.request import VM, Constraints
 from roost.store.ledger import Ledger
-from roost.whatif.plan import Move, Plan
+from roost.whatif.plan import Plan, PlannedMove
 from tests.oracle.plain import ladder
 
 READY, MOST_VMS = 0, 64  # of policy `default`
@@ -43,7 +43,7 @@ class Books:
         generation = self.specs[machine or self.where[vm]].generation
         return self.catalogue.demand[self.vms[vm][1].type, generation]
 
-    def make(self, move: Move) -> Iterator[str]:
+    def make(self, move: PlannedMove) -> Iterator[str]:
         """Make a move; yields what is wrong with it."""
         tenant, vm = self.vms[move.vm]
         before = self._broken(tenant)
@@ -113,9 +113,9 @@ def broken(wish: Constraints, homes: list[MachineSpec]) -> set[str]:
     return found
 
 
-def any_order(plan: Plan, seed: int) -> list[Move]:
+def any_order(plan: Plan, seed: int) -> list[PlannedMove]:
     """The moves in an order that `after` allows, drawn at random."""
-    rng, done, found = random.Random(seed), set[int](), list[Move]()
+    rng, done, found = random.Random(seed), set[int](), list[PlannedMove]()
     waiting = list(plan.moves)
     while waiting:
         ready = [move for move in waiting if set(move.after) <= done]
@@ -126,7 +126,7 @@ def any_order(plan: Plan, seed: int) -> list[Move]:
     return found
 
 
-def wrong_with(plan: Plan, ledger: Ledger, order: Iterable[Move] | None = None) -> Iterator[str]:
+def wrong_with(plan: Plan, ledger: Ledger, order: Iterable[PlannedMove] | None = None) -> Iterator[str]:
     """All that a plan claims and does not hold; claimed gains only in the plan's own order."""
     books = Books(ledger)
     density = books.density()

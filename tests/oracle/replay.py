@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roost.agent.verbs.place import PlaceVMs
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.zone import Zone
 from roost.store.contract import Committed, Conflict, Decline, Place, Release, SetCondition
 from tests.property.zones import TINY
@@ -37,7 +37,7 @@ class Answered:
     retries: int
 
 
-def _running(vm: Placed) -> Running:
+def _running(vm: PlacedVM) -> Running:
     return vm.vm, vm.spec.type, vm.machine, vm.spec.priority
 
 

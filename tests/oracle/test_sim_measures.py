@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from roost.sim.experiment import Agents, Latency
 from roost.sim.measures import MEASURES, RATES, REQUESTS, TIMELINE, measure_of
-from roost.sim.result import Result
+from roost.sim.result import RunResult
 from roost.traces.workload import WorkloadType
 from tests.oracle.replay import Replay
 from tests.property.effort import examples
@@ -28,7 +28,7 @@ CACHING = {"cache_hits", "cache_misses", "updated", "cache_hit_ratio", "updates_
 # ------------------------------------------------------------------------------------------------------------- by hand
 
 
-def a_short_run() -> Result:
+def a_short_run() -> RunResult:
     """Two old machines (4 cores and 8 GiB each), by the second from 0 to 4.
 
     0: a big (3 cores, 6 GiB) that stays. 1: a big again: on the other machine. 2: a small that stays a second, next to

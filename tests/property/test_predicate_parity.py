@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from roost.engine.choice import BEST, AmongBest
-from roost.engine.recheck import Recheck, RecheckedRows, rows_of
+from roost.engine.recheck import CompiledRecheck, RecheckedRows, rows_of
 from roost.engine.ruleset import BoundRule, RuleSet
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape, Shapes
@@ -57,9 +57,9 @@ any_vm = vms(STANDARD, ZONE)
 
 
 @cache
-def recheck(name: str) -> Recheck:
+def recheck(name: str) -> CompiledRecheck:
     """The store's side of a policy."""
-    return Recheck(ZONE, policy(name).rules)
+    return CompiledRecheck(ZONE, policy(name).rules)
 
 
 # ----------------------------------------------------------------------------------------------- the rules, uncompiled

@@ -25,7 +25,7 @@ from roost.model.zone import Zone
 from roost.store.ledger import Ledger
 from roost.store.snapshot import decode_snapshot, encode_snapshot
 from roost.whatif.measures import Measures
-from roost.whatif.plan import Terms
+from roost.whatif.plan import PlanTerms
 from roost.whatif.planner import plan_moves
 from roost.whatif.scenario import Effect, lose, more, remove
 from tests.oracle.moves import broken
@@ -198,7 +198,7 @@ def check_effect(
 def carried_out(data: st.DataObject) -> None:
     _, service = data.draw(sites(16))
     before = asked(service)
-    terms = Terms(budget=data.draw(st.integers(1, 20)), isolated=data.draw(st.booleans()))
+    terms = PlanTerms(budget=data.draw(st.integers(1, 20)), isolated=data.draw(st.booleans()))
     plan = plan_moves(before, service.policy, terms)
     for move in plan.moves:
         assert before.vms[move.vm].machine == move.source

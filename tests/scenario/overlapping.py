@@ -16,12 +16,12 @@ from typing import TypeVar
 
 import psycopg
 
-from roost.engine.recheck import Recheck
-from roost.model.change import Entry, Placed
+from roost.engine.recheck import CompiledRecheck
+from roost.model.change import Entry, PlacedVM
 from roost.model.inventory import catalogue_of, machine_specs
 from roost.model.request import UNCONSTRAINED, VM, Constraints
 from roost.store import contract
-from roost.store.contract import AddMachines, Committed, Outcome, Place, Proposal, Record, Release, Round
+from roost.store.contract import Commission, Committed, Outcome, Place, Proposal, Record, Release, Round
 from roost.store.ledger import Ledger, MachineRow
 from roost.store.postgres import PostgresStore
 from roost.store.recheck import CommitRows, StandingRecheck
@@ -45,9 +45,9 @@ SMALL, WHOLE = VM("A1"), VM("Full-gen3")  # one core, all of a machine
 Result = TypeVar("Result")
 
 
-def recheck() -> Recheck:
+def recheck() -> CompiledRecheck:
     """The shipped validators, for one thread."""
-    return Recheck(ZONE, policy("fast").rules)
+    return CompiledRecheck(ZONE, policy("fast").rules)
 
 
 # ---------------------------------------------------------------------------------------------------------- proposals
@@ -63,7 +63,7 @@ def place(
     asked: str = "",
 ) -> Place:
     """A VM on each of these machines, for a tenant of its own unless one is named."""
-    placed = tuple(Placed(name or f"{key}/{i}", vm, machine) for i, machine in enumerate(machines))
+    placed = tuple(PlacedVM(name or f"{key}/{i}", vm, machine) for i, machine in enumerate(machines))
     return Place(
         key=key,
         request=(asked or key).encode(),
@@ -128,7 +128,7 @@ class Database:
         self._watch.execute(IMPATIENCE)
         first = PostgresStore(url, create=CATALOGUE)
         self._stores.append(first)
-        added = AddMachines(key="machines", request=b"{}", record=RECORD, machines=SPECS)
+        added = Commission(key="machines", request=b"{}", record=RECORD, machines=SPECS)
         assert kinds(first.commit([added], self.recheck)) == [Committed]
         self.store = first
 

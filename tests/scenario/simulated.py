@@ -19,7 +19,7 @@ from roost.agent.operation import Answer, Operation
 from roost.model.request import Constraints
 from roost.model.zone import Zone
 from roost.sim.experiment import Experiment
-from roost.sim.result import Result
+from roost.sim.result import RunResult
 from roost.sim.simulation import Simulation
 from roost.store.contract import Outcome, Proposal
 from roost.traces.workload import ANY, Workload, WorkloadType
@@ -106,7 +106,7 @@ def fails(simulation: Simulation, *failures: tuple[float, int, float], shares: S
     return simulation
 
 
-def run(asks: Sequence[Ask] | Workload, zone: Zone, policy: str = "fast", seed: int = 1, **what: Any) -> Result:
+def run(asks: Sequence[Ask] | Workload, zone: Zone, policy: str = "fast", seed: int = 1, **what: Any) -> RunResult:
     """A run, to its end."""
     return Watched.of(simulation(asks, zone, policy, seed, **what)).tables
 
@@ -136,7 +136,7 @@ class Watched:
     simulation: Simulation
     answers: list[Seen] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
-    result: Result | None = None
+    result: RunResult | None = None
 
     @classmethod
     def of(cls, made: Simulation) -> Watched:
@@ -160,18 +160,18 @@ class Watched:
         return watched
 
     @property
-    def tables(self) -> Result:
+    def tables(self) -> RunResult:
         """What the run left."""
         assert self.result is not None
         return self.result
 
 
-def column(result: Result, name: str, table: str = "timeline") -> list[Any]:
+def column(result: RunResult, name: str, table: str = "timeline") -> list[Any]:
     """Of a table, as a list."""
     values: list[Any] = getattr(result, table)[name].to_list()
     return values
 
 
-def rows(result: Result) -> list[Mapping[str, Any]]:
+def rows(result: RunResult) -> list[Mapping[str, Any]]:
     """The requests."""
     return list(result.requests.iter_rows(named=True))

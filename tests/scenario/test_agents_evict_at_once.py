@@ -18,7 +18,7 @@ from roost.agent.verbs.move import MoveVM
 from roost.agent.verbs.place import PlaceVMs
 from roost.agent.verbs.release import ReleaseVMs
 from roost.bench.postgres import ThrowawayPostgres
-from roost.model.change import Entry, Placed
+from roost.model.change import Entry, PlacedVM
 from roost.model.registry import WAITING
 from roost.model.request import HOLD, VM, Constraints, Request
 from roost.store.audit import check_invariants
@@ -44,7 +44,7 @@ def low_on(*machines: str) -> Place:
     return place("low", *machines, tenant="low", vm=VM(WHOLE.type, priority="spot"))
 
 
-def instead(key: str, machine: str, *victims: Placed) -> Place:
+def instead(key: str, machine: str, *victims: PlacedVM) -> Place:
     """A VM on a machine where VMs of that tenant give way."""
     given = tuple(Victim("low", victim) for victim in victims)
     return msgspec.structs.replace(place(key, machine, vm=WHOLE), victims=given)

@@ -8,10 +8,10 @@ from collections import Counter
 import msgspec
 import pytest
 
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.request import Constraints
 from roost.store.contract import (
-    AddMachines,
+    Commission,
     Committed,
     Conflict,
     Decline,
@@ -153,9 +153,9 @@ def test_only_one_of_two_commits_gets_the_name_of_a_vm(database: Database) -> No
 def test_machines_added_to_the_same_new_cluster_at_once_are_all_counted(database: Database) -> None:
     """Neither commit finds a row of the cluster that it could lock."""
 
-    def add(name: str) -> AddMachines:
+    def add(name: str) -> Commission:
         spec = msgspec.structs.replace(SPECS[0], name=name, cluster="new", rack="new")
-        return AddMachines(key=f"add-{name}", request=b"{}", record=RECORD, machines=(spec,))
+        return Commission(key=f"add-{name}", request=b"{}", record=RECORD, machines=(spec,))
 
     gate = Gate()
     first = database.start_at(gate, add("a"))
@@ -178,7 +178,7 @@ def test_groups_that_overlap_in_any_order_all_come_to_an_end(database: Database,
     def work(hand: int) -> Counter[str]:
         store, rules, rng = database.new_store(), recheck(), random.Random(hand)
         machines = MACHINES if shared == "machines and tenants" else (MACHINES[hand],)
-        mine: dict[str, list[Placed]] = {}
+        mine: dict[str, list[PlacedVM]] = {}
         came: Counter[str] = Counter()
         for i in range(80):
             group: list[Proposal] = []
@@ -242,10 +242,10 @@ def test_keys_that_every_store_is_given_are_each_done_once(database: Database) -
     """As when clients repeat requests to several agents: each store has all keys, in an order of its own."""
     keys = [f"k{i}" for i in range(25)]
 
-    def work(hand: int) -> dict[str, str | tuple[Placed, ...]]:
+    def work(hand: int) -> dict[str, str | tuple[PlacedVM, ...]]:
         """What it heard: its own placement was committed, or that of another was."""
         store, rules = database.new_store(), recheck()
-        heard: dict[str, str | tuple[Placed, ...]] = {}
+        heard: dict[str, str | tuple[PlacedVM, ...]] = {}
         for key in random.Random(hand).sample(keys, len(keys)):
             proposal = place(key, MACHINES[hand], tenant=f"t{hand % 2}", asked="the same")
             (outcome,) = store.commit([proposal], rules)

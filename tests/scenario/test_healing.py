@@ -30,9 +30,9 @@ from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
-from roost.settings import Agent as AgentSettings
+from roost.settings import AgentSection as AgentSettings
 from roost.settings import Settings
-from roost.settings import Store as StoreSettings
+from roost.settings import StoreSection as StoreSettings
 from roost.store.audit import check_invariants
 from roost.store.contract import Store
 from roost.wire.healing import HealingSummary

@@ -19,9 +19,9 @@ from roost.model.zone import Zone
 from roost.placing.contrast import Difference, Shadow
 from roost.rules.policy import SHIPPED, Policy
 from roost.sim.diff import Diff
-from roost.sim.diff_history import History, diff_history
+from roost.sim.diff_history import StoreHistory, diff_history
 from roost.sim.diff_report import page
-from roost.sim.differences import DifferenceLog, Differences
+from roost.sim.differences import DifferenceLog, PolicyDifferences
 from roost.sim.simulation import Simulation
 from roost.store.contract import Store
 from roost.wiring import find_policy, open_agent, open_store
@@ -72,7 +72,7 @@ def test_exactly_the_decisions_that_must_change_are_found_with_their_rules(tmp_p
     refused, preferred = log.found.groups()
     assert (refused.decisions, refused.types, preferred.decisions) == (2, {"small": 2}, 1)
     log.save(tmp_path)
-    assert Differences.load(tmp_path) == log.found
+    assert PolicyDifferences.load(tmp_path) == log.found
     report = page(Diff("fast", "spread", "by-hand", log.found, [result]))
     assert (
         "Of 7 decisions 3 change (42.9%). spread would decline 2 that fast placed, and place 0 it declined." in report
@@ -105,7 +105,7 @@ def store() -> Store:
 
 @pytest.mark.parametrize("first", [FAST, None], ids=["fast", "recorded"])
 def test_the_history_of_a_store_is_compared_like_a_workload(store: Store, first: Policy | None) -> None:
-    history = History(store)
+    history = StoreHistory(store)
     assert str(history) == "6 placements of revisions 2 to 9", "what was declined is not in the feed"
     diff = diff_history(history, first, SPREAD, seeds=3, policy_of=lambda recorded: find_policy(recorded.split()[0]))
     found = diff.differences
@@ -124,11 +124,11 @@ def test_the_history_of_a_store_is_compared_like_a_workload(store: Store, first:
 
 
 def test_history_begins_after_the_machines_last_changed_and_where_it_is_told_to(store: Store) -> None:
-    assert str(History(store, since=4)) == "3 placements of revisions 5 to 9"
+    assert str(StoreHistory(store, since=4)) == "3 placements of revisions 5 to 9"
     with pytest.raises(InvalidInput, match="nothing was placed"):
-        History(store, since=8)
+        StoreHistory(store, since=8)
     with pytest.raises(InvalidInput, match="the feed goes from"):
-        History(store, since=99)
+        StoreHistory(store, since=99)
 
 
 # -------------------------------------------------------------------------------------------------------- in the shadow

@@ -18,7 +18,7 @@ from roost.agent.verbs.machine import SetMachine
 from roost.agent.verbs.move import MoveVM
 from roost.agent.verbs.place import PlaceVMs
 from roost.agent.verbs.release import ReleaseVMs
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.errors import StoreUnavailable
 from roost.model.registry import WAITING
 from roost.model.request import VM, Constraints, Request
@@ -321,7 +321,7 @@ def test_a_decision_is_recorded_in_few_words_however_large_its_tenant_is() -> No
 def test_what_was_recorded_at_length_is_still_read() -> None:
     """As it was written before: with the machine of every VM of the tenant."""
     record = '{"agent":"a","round":3,"homes":["m1","m2"],"set_homes":{"db":["m3"]}}'
-    placed = (Placed("a", VM("one"), "m1"),)
+    placed = (PlacedVM("a", VM("one"), "m1"),)
     decided = Codec.decided(("k", "committed", "{}", record, encode(placed)))
     assert (decided.record.agent, decided.record.round, decided.record.generation) == ("a", 3, 0)
     assert decided.placed == placed

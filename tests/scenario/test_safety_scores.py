@@ -10,7 +10,7 @@ import pytest
 from roost.engine.funnel import fact, plain
 from roost.engine.rule import rule_of
 from roost.engine.side_tables import FORESIGHT
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.foresight import foresee, table_of
 from roost.model.request import VM, Request
 from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
@@ -69,7 +69,7 @@ def put(allocator: Allocator, machine: int, vm: VM) -> None:
     name = f"vm{len(allocator.vms)}"
     shape = allocator.shape(vm, name)
     allocator.view.place(machine, shape)
-    allocator.enter(RunningVM(Placed(name, vm, allocator.zone.machine_names[machine]), name, machine, shape))
+    allocator.enter(RunningVM(PlacedVM(name, vm, allocator.zone.machine_names[machine]), name, machine, shape))
 
 
 def look_ahead(allocator: Allocator, rates: Rates) -> None:

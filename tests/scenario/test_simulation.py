@@ -13,8 +13,8 @@ from roost.agent.verbs.heal import HealVMs
 from roost.agent.verbs.place import PlaceVMs
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.rows import MachineState
-from roost.sim.experiment import Agents, Experiment, Faults, Latency, Maintenance, Outage, PolicyChange
-from roost.sim.result import Result
+from roost.sim.experiment import Agents, Experiment, Faults, Latency, Maintenance, PlannedOutage, PolicyChange
+from roost.sim.result import RunResult
 from roost.sim.simulation import Simulation
 from roost.store.audit import check_invariants
 from roost.store.contract import SetCondition
@@ -43,12 +43,12 @@ def home_of_the_first(made: Simulation) -> int:
     return made.zone.machine_index[homes(watched)[0]]
 
 
-def waits(result: Result) -> list[tuple[float, float]]:
+def waits(result: RunResult) -> list[tuple[float, float]]:
     """How long requests were queued, and until they were answered."""
     return [(row["queued_s"], row["latency_s"]) for row in rows(result)]
 
 
-def statuses(result: Result) -> list[str]:
+def statuses(result: RunResult) -> list[str]:
     """What came of requests."""
     return [row["status"] for row in rows(result)]
 
@@ -219,7 +219,7 @@ def test_vms_of_a_machine_that_fails_run_elsewhere_from_then_on_and_still_leave_
     assert result.summary["requests"] == 1
 
 
-def became_of_lost(result: Result) -> list[float | None]:
+def became_of_lost(result: RunResult) -> list[float | None]:
     """VMs that were displaced, and those of them that were healed, got their machine back, or neither."""
     return [result.summary[f"vms_{what}"] for what in ("displaced", "healed", "returned", "unhealed")]
 
@@ -264,7 +264,7 @@ def test_a_rack_that_fails_is_one_event_for_its_vms() -> None:
     asks = [ask(0, "whole"), ask(0, "whole")]
     zone = build(TINY, (ClusterPlan(0, 0, (2, 2)),))
     rack = zone.rack_names[int(zone.machines["rack"][home_of_the_first(simulation(asks, zone, until=1))])]
-    faults = Faults(outages=(Outage(at=5, lasts=3, rack=rack),))
+    faults = Faults(outages=(PlannedOutage(at=5, lasts=3, rack=rack),))
     watched = Watched.of(simulation(asks, zone, until=10, faults=faults))
     hit = column(watched.tables, "machines_down")
     assert hit == [0] * 5 + [2] * 3 + [0] * 3
@@ -303,13 +303,15 @@ def test_racks_fail_at_random_as_often_as_is_said() -> None:
 )
 def test_an_outage_of_what_the_zone_does_not_have_is_refused(outage: dict[str, str], problem: str) -> None:
     with pytest.raises(UnknownName, match=problem):
-        simulation([ask(1, "small")], machines(1), until=3, faults=Faults(outages=(Outage(at=1, lasts=1, **outage),)))
+        simulation(
+            [ask(1, "small")], machines(1), until=3, faults=Faults(outages=(PlannedOutage(at=1, lasts=1, **outage),))
+        )
 
 
 def test_an_outage_of_nothing_or_of_two_things_is_refused() -> None:
     for what in ({}, {"rack": "r", "cluster": "c"}):
         with pytest.raises(InvalidInput, match=r"faults\.outages: needs a rack, a cluster or a machine"):
-            Outage(at=1, lasts=1, **what)
+            PlannedOutage(at=1, lasts=1, **what)
 
 
 def test_a_vm_that_gave_way_takes_no_later_one_of_its_name_along() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.store.contract import AddMachines, Committed, Mending, Rejected, RemoveMachines, Store
+from roost.store.contract import Commission, Committed, Decommission, Mending, Rejected, Store
 from roost.store.ledger import Ledger, MachineRow
 from roost.store.memory import MemoryStore
 from roost.store.sqlite import SqliteStore
@@ -38,7 +38,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         return
     made = MemoryStore(CATALOGUE) if request.param == "memory" else SqliteStore(tmp_path / "zone", create=CATALOGUE)
     with closing(made) as store:
-        added = AddMachines(key="machines", request=b"{}", record=RECORD, machines=SPECS)
+        added = Commission(key="machines", request=b"{}", record=RECORD, machines=SPECS)
         assert kinds(store.commit([added], recheck())) == [Committed]
         yield store
 
@@ -53,8 +53,8 @@ def test_a_name_that_a_group_gives_back_can_be_given_again_in_it(store: Store) -
 
 
 def test_a_machine_that_a_group_removes_is_added_again_in_it_or_that_is_rejected(store: Store) -> None:
-    remove = RemoveMachines(key="remove", request=b"{}", record=RECORD, machines=(M0,))
-    again = AddMachines(key="again", request=b"{}", record=RECORD, machines=SPECS[:1])
+    remove = Decommission(key="remove", request=b"{}", record=RECORD, machines=(M0,))
+    again = Commission(key="again", request=b"{}", record=RECORD, machines=SPECS[:1])
     removed, added = kinds(store.commit([remove, again], recheck()))
     assert removed is Committed
     assert added in (Committed, Rejected)

@@ -25,10 +25,10 @@ from roost.store.audit import audit
 from roost.store.contract import Store
 from roost.store.memory import MemoryStore
 from roost.whatif.agent_mover import AgentMover
-from roost.whatif.carry_out import Result, carry_out, command_of
+from roost.whatif.carry_out import CarryOutResult, carry_out, command_of
 from roost.whatif.measures import Measures
-from roost.whatif.mover import Outcome, Step
-from roost.whatif.plan import Move, Plan, Terms, plan_id
+from roost.whatif.mover import Step, StepOutcome
+from roost.whatif.plan import Plan, PlannedMove, PlanTerms, plan_id
 from roost.whatif.planner import plan_moves
 from roost.whatif.progress import Progress
 from roost.wiring import open_agent, open_store
@@ -82,7 +82,7 @@ class Disturbed(AgentMover):
         super().__init__(agent)
         self._others, self._steps = others, 0
 
-    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> Outcome:
+    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> StepOutcome:
         """First the others."""
         self._steps += 1
         if self._steps % 3 == 0:
@@ -102,7 +102,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 def test_a_plan_is_carried_out_while_others_place_and_release(store: Store, tmp_path: Path) -> None:
     others = Others(store, seed=5)
     others.fragment(0.75, 0.4)
-    plan = plan_moves(store.load(), DEFAULT, Terms(budget=60))
+    plan = plan_moves(store.load(), DEFAULT, PlanTerms(budget=60))
     assert len(plan.moves) > 30
     with Progress(tmp_path / "progress", plan.id) as progress:
         result = carry_out(plan, Disturbed(open_agent(store, DEFAULT, seed=9), others), progress)
@@ -120,11 +120,11 @@ def test_a_plan_is_carried_out_while_others_place_and_release(store: Store, tmp_
 
 def test_undisturbed_a_plan_brings_what_it_claims(store: Store, tmp_path: Path) -> None:
     Others(store, seed=6).fragment(0.75, 0.4)
-    plan = plan_moves(store.load(), DEFAULT, Terms(budget=60))
+    plan = plan_moves(store.load(), DEFAULT, PlanTerms(budget=60))
     agent = open_agent(store, DEFAULT, seed=9)
     with Progress(tmp_path / "progress", plan.id) as progress:
         result = carry_out(plan, AgentMover(agent), progress, at_once=4)
-    assert result == Result(
+    assert result == CarryOutResult(
         plan=plan.id, moves=len(plan.moves), finished=len(plan.moves), gone=0, skipped=0, cancelled=0,
         emptied=plan.emptied, not_done=(),
     )  # fmt: skip
@@ -137,7 +137,7 @@ def test_undisturbed_a_plan_brings_what_it_claims(store: Store, tmp_path: Path) 
 def test_a_zone_of_5000_machines_gets_two_points_denser_while_others_place_and_release(tmp_path: Path) -> None:
     ledger = fragmented(5_000)
     store = MemoryStore(ledger.catalogue, ledger.copy())
-    plan = plan_moves(ledger, DEFAULT, Terms(budget=len(ledger.vms) // 50))
+    plan = plan_moves(ledger, DEFAULT, PlanTerms(budget=len(ledger.vms) // 50))
     others, steps, done = Others(store, seed=5, called="other"), threading.Semaphore(0), threading.Event()
 
     def work() -> None:
@@ -185,13 +185,13 @@ class Toy:
         """Where it is, or what is held."""
         return self.held.get(vm.removesuffix(HOLD)) if vm.endswith(HOLD) else self.where[vm]
 
-    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> Outcome:
+    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> StepOutcome:
         """One step; after the last one that is left, it is done, but nobody hears of it."""
         if (vm, step) in self.refuses:
-            return Outcome(False, f"no {step} for {vm}")
+            return StepOutcome(False, f"no {step} for {vm}")
         if self.conflicts[vm, step]:
             self.conflicts[vm, step] -= 1
-            return Outcome(False, "others were faster", again=True)
+            return StepOutcome(False, "others were faster", again=True)
         if not self.done[key]:
             self.done[key] += 1
             self.log.append((vm, step))
@@ -205,19 +205,19 @@ class Toy:
         self.steps_left -= 1
         if self.steps_left <= 0:
             raise StoreUnavailable("gone away")
-        return Outcome(True)
+        return StepOutcome(True)
 
 
 def made_plan(*moves: tuple[str, str, str, tuple[int, ...]]) -> Plan:
     """A plan of (vm, source, target, after)."""
     made = tuple(
-        Move(
+        PlannedMove(
             number=i, tenant="t", vm=vm, type="A1", source=source, target=target, gain=0.1, empties=source, after=after
         )
         for i, (vm, source, target, after) in enumerate(moves, 1)
     )
     return Plan(
-        id=plan_id("toy", 1, made), zone="toy", revision=1, policy="", terms=Terms(budget=9), before=NOTHING,
+        id=plan_id("toy", 1, made), zone="toy", revision=1, policy="", terms=PlanTerms(budget=9), before=NOTHING,
         after=NOTHING, left={}, moves=made,
     )  # fmt: skip
 
@@ -231,7 +231,7 @@ def test_whenever_it_stops_it_goes_on_and_nothing_is_done_twice(tmp_path: Path, 
         toy, copied = Toy(PLAN), Counter[str]()
         path = tmp_path / f"{with_copies}-{steps}"
 
-        def copy(move: Move, copied: Counter[str] = copied) -> str:
+        def copy(move: PlannedMove, copied: Counter[str] = copied) -> str:
             copied[move.vm] += 1
             return ""
 
@@ -351,7 +351,7 @@ class Copying:
     def __init__(self, toy: Toy) -> None:
         self.toy, self.copied, self.fails, self.dies = toy, list[str](), set[str](), False
 
-    def __call__(self, move: Move) -> str:
+    def __call__(self, move: PlannedMove) -> str:
         """One VM."""
         assert self.toy.held.get(move.vm) == move.target, "what is not held is not copied to"
         if self.dies:

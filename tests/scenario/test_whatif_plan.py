@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.registry import THRESHOLD
 from roost.model.request import HOLD
 from roost.rules.policy import Policy
 from roost.store.ledger import Ledger, VMRow
 from roost.store.snapshot import decode_snapshot, encode_snapshot
-from roost.whatif.plan import Terms, read_plan, write_plan
+from roost.whatif.plan import PlanTerms, read_plan, write_plan
 from roost.whatif.planner import PINNED, plan_moves
 from tests.oracle.moves import any_order, wrong_with
 from tests.scenario.fragmented import MIXED, fragmented
@@ -34,7 +34,7 @@ def zone() -> Ledger:
 def test_a_fragmented_zone_gets_two_points_denser_by_moving_two_percent_of_its_vms() -> None:
     ledger = fragmented(5_000)
     assert len(ledger.vms) > 50_000
-    terms = Terms(budget=len(ledger.vms) // 50)
+    terms = PlanTerms(budget=len(ledger.vms) // 50)
     started = time.process_time()
     plan = plan_moves(ledger, DEFAULT, terms)
     assert time.process_time() - started < 10
@@ -47,14 +47,14 @@ def test_a_fragmented_zone_gets_two_points_denser_by_moving_two_percent_of_its_v
 
 @pytest.mark.parametrize("budget", [30, 150, 10_000])
 def test_a_plan_is_right_move_by_move_and_claims_what_it_brings(zone: Ledger, budget: int) -> None:
-    plan = plan_moves(zone, DEFAULT, Terms(budget=budget, isolated=budget > 30))
+    plan = plan_moves(zone, DEFAULT, PlanTerms(budget=budget, isolated=budget > 30))
     assert list(wrong_with(plan, zone)) == []
     assert plan.gain > 0
 
 
 def test_no_move_costs_an_availability_set_anything_not_even_best_effort() -> None:
     ledger = fragmented(200, sets=True)
-    plan = plan_moves(ledger, DEFAULT, Terms(budget=10_000))
+    plan = plan_moves(ledger, DEFAULT, PlanTerms(budget=10_000))
     moved = {ledger.vms[move.vm].spec.set for move in plan.moves}
     assert moved == {"pair", "web", ""}
     assert list(wrong_with(plan, ledger)) == []
@@ -62,14 +62,14 @@ def test_no_move_costs_an_availability_set_anything_not_even_best_effort() -> No
 
 
 def test_moves_may_be_made_in_any_order_that_heeds_what_they_come_after(zone: Ledger) -> None:
-    plan = plan_moves(zone, DEFAULT, Terms(budget=10_000, isolated=True))
+    plan = plan_moves(zone, DEFAULT, PlanTerms(budget=10_000, isolated=True))
     assert any(move.after for move in plan.moves)
     for seed in range(10):
         assert list(wrong_with(plan, zone, any_order(plan, seed))) == []
 
 
 def test_vms_make_room_for_larger_ones_and_those_wait_for_them(zone: Ledger) -> None:
-    plan = plan_moves(zone, DEFAULT, Terms(budget=10_000))
+    plan = plan_moves(zone, DEFAULT, PlanTerms(budget=10_000))
     ejected = [move for move in plan.moves if move.source != move.empties]
     assert ejected
     for move in ejected:
@@ -78,33 +78,33 @@ def test_vms_make_room_for_larger_ones_and_those_wait_for_them(zone: Ledger) -> 
 
 def test_the_same_question_gets_the_same_plan_and_the_ledger_is_as_it_was(zone: Ledger) -> None:
     before = encode_snapshot(zone)
-    first, second = (plan_moves(zone, DEFAULT, Terms(budget=50)) for _ in range(2))
+    first, second = (plan_moves(zone, DEFAULT, PlanTerms(budget=50)) for _ in range(2))
     assert first == second
     assert encode_snapshot(zone) == before
 
 
 def test_only_what_the_terms_allow_is_moved(zone: Ledger) -> None:
     for terms in (
-        Terms(budget=100, tenants=("t1*", "t2?")),
-        Terms(budget=100, types=("A1", "A2", "D1", "D2")),
-        Terms(budget=100, priorities=("spot",)),
+        PlanTerms(budget=100, tenants=("t1*", "t2?")),
+        PlanTerms(budget=100, types=("A1", "A2", "D1", "D2")),
+        PlanTerms(budget=100, priorities=("spot",)),
     ):
         plan = plan_moves(zone, DEFAULT, terms)
         assert list(wrong_with(plan, zone)) == []
         assert plan.left[PINNED] > 0
-    dear = plan_moves(zone, DEFAULT, Terms(budget=10_000, cost=8.0))
+    dear = plan_moves(zone, DEFAULT, PlanTerms(budget=10_000, cost=8.0))
     assert dear.moves
     assert dear.frees >= 8.0 * len(dear.moves)
 
 
 def test_what_is_being_moved_already_stays(zone: Ledger) -> None:
-    plan = plan_moves(zone, DEFAULT, Terms(budget=40))
+    plan = plan_moves(zone, DEFAULT, PlanTerms(budget=40))
     busy = zone.copy()
     first = plan.moves[0]
     row = busy.vms[first.vm]
-    busy.vms[first.vm + HOLD] = VMRow(row.tenant, Placed(first.vm + HOLD, row.spec, first.target))
+    busy.vms[first.vm + HOLD] = VMRow(row.tenant, PlacedVM(first.vm + HOLD, row.spec, first.target))
     busy.accounts.put(busy.machines[first.target], row.spec, row.tenant, 1)
-    again = plan_moves(busy, DEFAULT, Terms(budget=40))
+    again = plan_moves(busy, DEFAULT, PlanTerms(budget=40))
     assert first.vm.removesuffix(HOLD) not in {move.vm.removesuffix(HOLD) for move in again.moves}
 
 
@@ -112,11 +112,13 @@ def test_machines_that_are_kept_empty_are_no_reason_not_to_move(zone: Ledger) ->
     kept = zone.copy()
     kept.registry = {(THRESHOLD, cluster): '{"new": 1, "scale_out": 1, "healing": 1}' for cluster in kept.clusters}
     assert any(not row.vms for row in kept.machines.values())
-    assert plan_moves(kept, DEFAULT, Terms(budget=40)).moves == plan_moves(zone, DEFAULT, Terms(budget=40)).moves
+    assert (
+        plan_moves(kept, DEFAULT, PlanTerms(budget=40)).moves == plan_moves(zone, DEFAULT, PlanTerms(budget=40)).moves
+    )
 
 
 def test_a_plan_survives_its_file_and_a_forged_one_is_refused(zone: Ledger, tmp_path: Path) -> None:
-    plan = plan_moves(zone, DEFAULT, Terms(budget=20))
+    plan = plan_moves(zone, DEFAULT, PlanTerms(budget=20))
     file = tmp_path / "plan.json"
     write_plan(plan, file)
     assert read_plan(file) == plan
@@ -141,7 +143,7 @@ def test_a_plan_survives_its_file_and_a_forged_one_is_refused(zone: Ledger, tmp_
 )
 def test_terms_that_make_no_sense_are_refused(zone: Ledger, terms: dict[str, object], complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):
-        plan_moves(zone, DEFAULT, Terms(**{"budget": 1, **terms}))  # type: ignore[arg-type]
+        plan_moves(zone, DEFAULT, PlanTerms(**{"budget": 1, **terms}))  # type: ignore[arg-type]
 
 
 def test_a_snapshot_is_the_whole_ledger(zone: Ledger) -> None:

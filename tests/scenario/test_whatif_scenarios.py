@@ -30,7 +30,7 @@ from roost.whatif.scenario import (
     replace_racks,
     share_of_machines,
 )
-from roost.whatif.stage import Stage, unspread
+from roost.whatif.stage import TrialZone, unspread
 from roost.wiring import open_agent, open_store
 from tests.oracle.moves import broken
 from tests.oracle.plain import ladder
@@ -75,7 +75,7 @@ def test_a_rack_is_lost_and_its_vms_run_elsewhere_or_are_named(zone: Ledger) -> 
 
 def test_after_a_loss_all_that_runs_is_in_order_and_what_waits_is_where_it_was(zone: Ledger) -> None:
     machines = share_of_machines(zone, 0.5, seed=2)
-    stage = Stage(zone, DEFAULT)
+    stage = TrialZone(zone, DEFAULT)
     gone = stage.vms_on(machines)
     assert set(gone) == vms_on(zone, machines)
     stage.do(*(SetMachine(machine, state="down") for machine in machines))
@@ -202,7 +202,7 @@ def test_what_makes_no_sense_is_refused(zone: Ledger) -> None:
 
 
 def test_the_store_of_a_stage_agrees_with_itself(zone: Ledger) -> None:
-    stage = Stage(zone, DEFAULT)
+    stage = TrialZone(zone, DEFAULT)
     stage.clear(machines_where(zone, cluster="c001"))
     stage.rest()
     assert audit(stage.store).clean

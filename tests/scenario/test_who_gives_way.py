@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.request import VM, Constraints, Request
 from roost.model.thresholds import Purpose
 from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
@@ -70,7 +70,7 @@ def put(where: Allocator, machine: int, *vms: VM, tenant: str = "") -> None:
         name = f"vm-{len(where.vms)}"
         shape = where.shape(vm, tenant or name)
         where.view.place(machine, shape)
-        where.enter(RunningVM(Placed(name, vm, where.zone.machine_names[machine]), tenant or name, machine, shape))
+        where.enter(RunningVM(PlacedVM(name, vm, where.zone.machine_names[machine]), tenant or name, machine, shape))
 
 
 # ------------------------------------------------------------------------------------------------ while there is room

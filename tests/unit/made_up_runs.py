@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from roost.sim.result import Result
+from roost.sim.result import RunResult
 
 DAY = 86_400.0
 # What each variant adds to the density, and multiplies conflicts and latencies by.
 CHARACTER = {"default": (0.0, 1.0), "dense": (0.022, 1.35), "spread": (-0.05, 0.7)}
 
 
-def made_up(name: str = "default", seed: int = 1, *, days: float = 5, requests: int = 20_000, **changes: Any) -> Result:
+def made_up(
+    name: str = "default", seed: int = 1, *, days: float = 5, requests: int = 20_000, **changes: Any
+) -> RunResult:
     """A zone of 3,000 machines that is filled on the first day and has days and nights; `changes` replace fields."""
     denser, busier = CHARACTER.get(name, (0.0, 1.0))
     draw = np.random.default_rng((seed, len(name)))
@@ -43,7 +45,7 @@ def made_up(name: str = "default", seed: int = 1, *, days: float = 5, requests: 
         "stranded_cores": _mean(warm["stranded_cores"]),
         "stranded_memory": _mean(warm["stranded_memory"]),
     }
-    result = Result(
+    result = RunResult(
         name=name,
         seed=seed,
         experiment={

@@ -295,7 +295,7 @@ def test_a_ca_file_that_holds_no_certificate_is_refused(tmp_path: Any) -> None:
 def test_settings_make_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOST_URL", "http://user:secret@there:2/")
     assert repr(Client.from_settings()) == "Client('http://user:***@there:2')"
-    assert AsyncClient.from_settings(settings.Client(url="http://other:3")).url == "http://other:3"
+    assert AsyncClient.from_settings(settings.ClientSection(url="http://other:3")).url == "http://other:3"
 
 
 def test_methods_go_by_the_parameters_of_their_calls() -> None:

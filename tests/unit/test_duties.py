@@ -26,7 +26,10 @@ from roost.duties.table import DUTIES, Runner, make_roster
 from roost.duties.trimming import Trimming
 from roost.model.errors import StoreUnavailable
 from roost.rules.policy import Policy
-from roost.settings import Retention, Settings, Store
+from roost.settings import RetentionSection, Settings, StoreSection
+from roost.sim.experiment import Experiment
+from roost.sim.runs import stage
+from roost.sim.simulation import Simulation
 from roost.wiring import open_store
 from tests.property.zones import TINY, ClusterPlan, build
 
@@ -162,12 +165,12 @@ def test_trimming_goes_by_what_the_settings_say_at_the_time() -> None:
     for _ in range(3):
         agent.run(agent.submit(SetMachine(agent.allocator.zone.machine_names[0], state="draining")))
         agent.run(agent.submit(SetMachine(agent.allocator.zone.machine_names[0], state="ready")))
-    duty = Trimming(agent.store, Retention(revisions=0, every_seconds=0.0))
+    duty = Trimming(agent.store, RetentionSection(revisions=0, every_seconds=0.0))
     roster = Roster([duty])
     roster.step(0.0)
     roster.step(600.0)
     assert agent.store.head()[1] == 0
-    duty.retention = Retention(revisions=2, every_seconds=10.0)
+    duty.retention = RetentionSection(revisions=2, every_seconds=10.0)
     roster.step(1_200.0)
     last, trimmed = agent.store.head()
     assert last - trimmed == 2
@@ -217,9 +220,25 @@ def test_a_new_line_of_the_table_runs_in_a_worker(toy: Toy) -> None:
     assert msgspec.json.decode(written[0])["status"] == "invalid"
 
 
+def test_a_new_line_of_the_table_runs_in_the_simulator_on_its_clock(toy: Toy) -> None:
+    experiment = msgspec.convert(
+        {
+            "name": "toy",
+            "zone": "synthetic:100",
+            "workload": {"days": 0.1, "requests_per_day": 1_000},
+            "policies": ["fast"],
+            "seeds": [1],
+        },
+        Experiment,
+    )
+    toy.period, toy.failing = 1_000.0, False
+    Simulation(experiment, "fast", 1, *stage(experiment, 1)).run()
+    assert toy.times == [1_000.0 * (k + 1) for k in range(8)]
+
+
 def test_a_new_line_of_the_table_runs_in_the_service_and_is_in_its_metrics(toy: Toy, tmp_path: Path) -> None:
     async def live() -> str:
-        settings = replace(Settings(), store=Store(url=str(tmp_path / "zone.db")))
+        settings = replace(Settings(), store=StoreSection(url=str(tmp_path / "zone.db")))
         settings = replace(settings, agent=replace(settings.agent, policy="fast"))
         service = Service(settings)
         await service.start()

@@ -13,7 +13,7 @@ from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
 from roost.placing.allocator import Allocator
-from roost.placing.victims import Candidate, cheapest
+from roost.placing.victims import VictimSet, cheapest
 from roost.rules.policy import Policy
 
 BANDS = ("gold", "silver", "bronze", "iron")
@@ -183,12 +183,12 @@ def test_an_explanation_names_who_gives_way() -> None:
 # ------------------------------------------------------------------------------------------------------- the cheapest
 
 
-def total(group: Sequence[Candidate]) -> tuple[float, ...]:
+def total(group: Sequence[VictimSet]) -> tuple[float, ...]:
     """What a group costs, by band."""
     return tuple(sum(c.cost[band] for c in group) for band in range(2))
 
 
-def brute_force(short: list[int], candidates: list[Candidate]) -> tuple[float, ...] | None:
+def brute_force(short: list[int], candidates: list[VictimSet]) -> tuple[float, ...] | None:
     """The least cost at which enough is freed, by trying everything."""
     costs = []
     for count in range(len(candidates) + 1):
@@ -207,7 +207,7 @@ CANDIDATES = st.lists(st.tuples(AMOUNT, AMOUNT, st.integers(1, 9), st.booleans()
 def test_the_cheapest_are_found(short: tuple[int, int], candidates: list[tuple[int, int, int, bool]]) -> None:
     """Of two bands: whatever the lower one costs, it goes first."""
     offered = [
-        Candidate((), (first, second), (float(cost), 0.0) if higher else (0.0, float(cost)))
+        VictimSet((), (first, second), (float(cost), 0.0) if higher else (0.0, float(cost)))
         for first, second, cost, higher in candidates
     ]
     found = cheapest(short, offered)
@@ -223,7 +223,7 @@ def test_the_cheapest_are_found(short: tuple[int, int], candidates: list[tuple[i
 @given(short=st.integers(1, 60), sizes=st.lists(st.tuples(AMOUNT, st.integers(1, 9)), min_size=20, max_size=64))
 @settings(max_examples=60, deadline=None)
 def test_of_many_none_is_needless(short: int, sizes: list[tuple[int, int]]) -> None:
-    found = cheapest([short], [Candidate((), (amount,), (float(cost),)) for amount, cost in sizes])
+    found = cheapest([short], [VictimSet((), (amount,), (float(cost),)) for amount, cost in sizes])
     if found is None:
         assert sum(amount for amount, _ in sizes) < short
         return

@@ -9,7 +9,7 @@ import pytest
 
 from roost.experiments import online
 from roost.experiments.departures import Node
-from roost.experiments.online import AWARE, AWARE_OF_ANY, CHOICES, DRAWN, EXACT, State, outlook, work_out
+from roost.experiments.online import AWARE, AWARE_OF_ANY, CHOICES, DRAWN, EXACT, Situation, outlook, work_out
 from roost.experiments.study import Row
 
 
@@ -41,7 +41,7 @@ def test_random_states_leave_a_choice_and_refuse_the_later_vm() -> None:
 def test_fits_look_at_what_is_free_and_awareness_at_who_may_leave() -> None:
     # Node 1 is fuller, by four VMs that would all have to leave; on Node 2 it is one.
     small, large = (2, 4), (6, 12)
-    state = State((Node((16, 32), (small,) * 4), Node((16, 32), (large,))), new=small, later=(16, 32))
+    state = Situation((Node((16, 32), (small,) * 4), Node((16, 32), (large,))), new=small, later=(16, 32))
     likely = outlook(state, Fraction(1, 2))
     assert {name: choose(state, likely) for name, choose in CHOICES.items()} == {
         "best fit": 0,
@@ -50,7 +50,7 @@ def test_fits_look_at_what_is_free_and_awareness_at_who_may_leave() -> None:
         AWARE_OF_ANY: 0,
     }
     # As full, but by one VM: here it is best fit that takes the wrong node.
-    state = State((Node((16, 32), ((8, 16),)), Node((16, 32), (small,) * 3)), new=small, later=(16, 32))
+    state = Situation((Node((16, 32), ((8, 16),)), Node((16, 32), (small,) * 3)), new=small, later=(16, 32))
     likely = outlook(state, Fraction(1, 2))
     assert CHOICES["best fit"](state, likely) == 0
     assert CHOICES[AWARE](state, likely) == 1

@@ -10,7 +10,7 @@ import pytest
 from roost.api.gate import Gate
 from roost.api.problems import Refused
 from roost.api.tokens import ANYBODY, TokenBook
-from roost.settings import Server, Settings
+from roost.settings import ServerSection, Settings
 
 SOME = {"root": '{"digest":"0","scopes":["admin"]}'}
 
@@ -39,7 +39,7 @@ def test_without_a_token_somebody_is_let_in_until_there_was_one_or_where_it_is_s
     service: Any = SimpleNamespace(
         ready=True,
         tokens=TokenBook(tokens, closed=closed),
-        settings=Settings(server=Server(allow_anonymous=allowed)),
+        settings=Settings(server=ServerSection(allow_anonymous=allowed)),
     )
     gate = Gate(_app, service, loopback=loopback)
     if is_let_in:

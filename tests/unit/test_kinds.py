@@ -11,7 +11,7 @@ from roost.agent.agent import Agent
 from roost.agent.operation import Answer
 from roost.agent.verbs.entry import SetEntry
 from roost.model.errors import InvalidInput
-from roost.model.registry import KINDS, Kind, ZoneCopy
+from roost.model.registry import KINDS, EntryTarget, Kind
 from roost.model.thresholds import Thresholds, of_row
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
@@ -32,7 +32,7 @@ def check(zone: Zone, cluster: str, holiday: Holiday) -> None:
         raise InvalidInput("machines", "are more than the cluster has", "keep fewer")
 
 
-def apply(copy: ZoneCopy, cluster: str, holiday: Holiday | None) -> None:
+def apply(copy: EntryTarget, cluster: str, holiday: Holiday | None) -> None:
     copy.keep_empty(cluster, None if holiday is None else Thresholds(new=holiday.machines))
 
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from roost.engine.recheck import Recheck, RecheckedRows, TenantNumbers, rows_of
+from roost.engine.recheck import CompiledRecheck, RecheckedRows, TenantNumbers, rows_of
 from roost.engine.rule import derived, rule_of, validator
 from roost.model.errors import InvalidInput
 from roost.model.inventory import catalogue_of, machine_specs
@@ -27,9 +27,9 @@ SMALL, WHOLE = VM("small"), VM("whole")
 
 
 @cache
-def recheck() -> Recheck:
+def recheck() -> CompiledRecheck:
     """All shipped validators, no more than three VMs on a machine, and two rules of a user's own."""
-    return Recheck(ZONE, policy(COLUMNS).rules)
+    return CompiledRecheck(ZONE, policy(COLUMNS).rules)
 
 
 def holdings(*vms: tuple[str, VM, str], **condition: int) -> list[MachineRow]:

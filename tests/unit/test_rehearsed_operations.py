@@ -21,9 +21,8 @@ from roost.api.service import Service
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
-from roost.settings import Agent as AgentSection
-from roost.settings import Settings
-from roost.settings import Store as StoreSettings
+from roost.settings import AgentSection, Settings
+from roost.settings import StoreSection as StoreSettings
 from roost.store.contract import Conflict, Outcome
 from roost.wiring import open_agent, open_store
 

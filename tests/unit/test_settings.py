@@ -11,7 +11,17 @@ from rich.pretty import pretty_repr
 from roost.agent.avoidance import Avoidance
 from roost.agent.settings import AgentSettings
 from roost.model.errors import InvalidInput, UnknownName
-from roost.settings import SETTINGS, Loaded, Settings, describe, load, read_file, shown, to_toml, without_password
+from roost.settings import (
+    SETTINGS,
+    LoadedSettings,
+    Settings,
+    describe,
+    load,
+    read_file,
+    shown,
+    to_toml,
+    without_password,
+)
 
 NUMBERS = [name for name, setting in SETTINGS.items() if setting.kind in (int, float)]
 WITHOUT_UNIT = {"server.port", "agent.seed"}
@@ -309,7 +319,7 @@ def test_a_file_alone_may_leave_the_other_half_to_the_environment() -> None:
 # Secrets
 
 
-def secretive() -> Loaded:
+def secretive() -> LoadedSettings:
     environ = {
         "ROOST_TOKEN": "hush-token",
         "ROOST_URL": "https://me:hush-client@there",

@@ -22,7 +22,7 @@ from roost.sim.panels import BINS, LEVELS, Distribution, binned
 from roost.sim.plots import plots
 from roost.sim.prose import headline
 from roost.sim.report import report
-from roost.sim.result import Result
+from roost.sim.result import RunResult
 from tests.unit.made_up_runs import CHARACTER, made_up
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
@@ -30,8 +30,8 @@ ELSEWHERE = """
 import hashlib, sys
 from pathlib import Path
 from roost.sim.report import report
-from roost.sim.result import Result
-text = report([Result.load(Path(folder)) for folder in sys.argv[1:]], "Three policies")
+from roost.sim.result import RunResult
+text = report([RunResult.load(Path(folder)) for folder in sys.argv[1:]], "Three policies")
 sys.stdout.write(hashlib.sha256(text.encode()).hexdigest())
 """
 HOSTILE = "<script>alert('$x_1$ & \"more\"')</script>"
@@ -70,12 +70,12 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def runs() -> list[Result]:
+def runs() -> list[RunResult]:
     return [made_up(name, seed, days=2, requests=2_000) for name in CHARACTER for seed in (1, 2, 3)]
 
 
 @pytest.fixture(scope="module")
-def page(runs: list[Result]) -> str:
+def page(runs: list[RunResult]) -> str:
     return report(runs, "Three policies")
 
 
@@ -85,7 +85,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roost.sim.report.plots", lambda _results: ([], []))
 
 
-def with_columns(run: Result, **columns: float) -> Result:
+def with_columns(run: RunResult, **columns: float) -> RunResult:
     """The same run, in which these columns of the timeline and the rates always had these values."""
 
     def changed(table: pl.DataFrame) -> pl.DataFrame:
@@ -116,7 +116,7 @@ def test_names_within_figures_are_found_and_told_apart(page: str) -> None:
     assert set(re.findall(r'(?:href="|url\()#([\w-]+)', page)) == set(names)
 
 
-def test_every_figure_of_the_summary_is_on_the_page(runs: list[Result], page: str) -> None:
+def test_every_figure_of_the_summary_is_on_the_page(runs: list[RunResult], page: str) -> None:
     text = Page(page).text
     table = summary_table(runs)
     for row in table.rows:
@@ -149,7 +149,7 @@ def test_one_run_has_no_comparison_and_no_interval() -> None:
     assert "legend" not in page.partition("</style>")[2]
 
 
-def test_two_variants_with_one_seed_are_not_judged(runs: list[Result]) -> None:
+def test_two_variants_with_one_seed_are_not_judged(runs: list[RunResult]) -> None:
     pair = [runs[0], runs[3]]
     text = Page(headline(pair, summary_table(pair))).text
     assert "with too few seeds to tell it from chance" in text
@@ -157,7 +157,7 @@ def test_two_variants_with_one_seed_are_not_judged(runs: list[Result]) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_what_takes_no_time_is_not_said_to_be_quick(runs: list[Result]) -> None:
+def test_what_takes_no_time_is_not_said_to_be_quick(runs: list[RunResult]) -> None:
     timeless = dict.fromkeys(("latency_mean", "latency_p99", "queueing_p99", "declined"), 0.0)
     pair = [replace(run, summary={**run.summary, **timeless}) for run in (runs[0], runs[3])]
     key = Page(report(pair)).text.partition("Key figures")[2].partition("Plots")[0]
@@ -169,7 +169,7 @@ def test_what_takes_no_time_is_not_said_to_be_quick(runs: list[Result]) -> None:
     assert "answered within" in Page(headline(runs[:1], summary_table(runs[:1]))).text
 
 
-def test_times_that_are_far_apart_keep_units_of_their_own(runs: list[Result]) -> None:
+def test_times_that_are_far_apart_keep_units_of_their_own(runs: list[RunResult]) -> None:
     pair = [replace(run, summary={"latency_p99": value}) for run, value in ((runs[0], 27.0), (runs[3], 0.112))]
     (row,) = summary_table(pair).rows
     assert row.figures() == ["27.0 s", "112 ms"]
@@ -179,14 +179,14 @@ def test_times_that_are_far_apart_keep_units_of_their_own(runs: list[Result]) ->
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_requests_without_an_answer_are_told(runs: list[Result]) -> None:
+def test_requests_without_an_answer_are_told(runs: list[RunResult]) -> None:
     behind = with_columns(runs[0], queued=1_321)
     assert "At the end 1,321 requests had no answer yet" in Page(report([behind])).text
     assert "no answer yet" not in Page(report([with_columns(runs[0], queued=1)])).text
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_machines_of_different_sizes_have_no_size_in_common(runs: list[Result]) -> None:
+def test_machines_of_different_sizes_have_no_size_in_common(runs: list[RunResult]) -> None:
     other = replace(runs[3], experiment={**runs[3].experiment, "fleet": {"machines": 3_000}})
     assert "on 3,000 machines (144,000 cores in all)" in Page(report([runs[0], other])).text
     alone = Page(report([other])).text
@@ -210,7 +210,7 @@ def test_hostile_names_are_only_text() -> None:
     assert f"Stranded {HOSTILE}" in unescape(page)
 
 
-def test_only_plots_with_something_to_show_are_drawn(page: str, runs: list[Result]) -> None:
+def test_only_plots_with_something_to_show_are_drawn(page: str, runs: list[RunResult]) -> None:
     assert page.count("<figure>") == 8
     nothing = with_columns(runs[0], conflicts=0, retries=0, declined=0, gave_up=0, cache_hits=0, cache_misses=0)
     without = report([nothing])
@@ -221,7 +221,7 @@ def test_only_plots_with_something_to_show_are_drawn(page: str, runs: list[Resul
     assert "nothing to show: acceptance and declines." in Page(report([all_placed])).text
 
 
-def test_every_resource_that_is_used_is_drawn(runs: list[Result]) -> None:
+def test_every_resource_that_is_used_is_drawn(runs: list[RunResult]) -> None:
     used = replace(runs[0], timeline=runs[0].timeline.with_columns(used_cores=0.5, used_memory=0.25))
     drawn, _ = plots([used])
     assert "Memory in use: of all memory." in drawn[0].caption
@@ -262,7 +262,7 @@ def test_bins_keep_means_and_extremes() -> None:
     assert set(mean) == {4.0}
 
 
-def test_the_same_runs_give_the_same_bytes_in_every_process(tmp_path: Path, runs: list[Result], page: str) -> None:
+def test_the_same_runs_give_the_same_bytes_in_every_process(tmp_path: Path, runs: list[RunResult], page: str) -> None:
     assert report(runs, "Three policies") == page
     folders = [tmp_path / f"{run.name}-{run.seed}" for run in runs]
     for run, folder in zip(runs, folders, strict=True):

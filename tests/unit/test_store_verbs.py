@@ -15,9 +15,9 @@ from roost.store.audit import audit
 from roost.store.contract import Committed, Conflict, Outcome, Record, Rejected, Replayed, Store
 from roost.store.memory import MemoryStore
 from roost.store.settle.rows import Names
-from roost.store.settle.settling import Lost, Settling
+from roost.store.settle.settling import LostRace, Settling
 from roost.store.settle.table import VERBS
-from roost.store.settle.verb import Verb
+from roost.store.settle.verb import StoreVerb
 from roost.store.sqlite import SqliteStore
 from tests.contract.tiny import CATALOGUE, MACHINES, add, condition, decline, followed, place, recheck_of
 
@@ -46,7 +46,7 @@ def settle(proposal: Certify, settling: Settling) -> Outcome:
     if row is None:
         raise UnknownName("machine", "machine", name, None)
     if place_ in settling.facts.registry:
-        raise Lost("registry", f"seal {proposal.seal} is in use", (name,))
+        raise LostRace("registry", f"seal {proposal.seal} is in use", (name,))
     versions: dict[str, int] = {}
     change = ConditionChange(name, "health", row.health, 100)
     settling.touch(name, versions).health = 100
@@ -58,7 +58,7 @@ def settle(proposal: Certify, settling: Settling) -> Outcome:
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(VERBS, Certify, Verb("Seal a machine that is as good as new.", needs, settle))
+    monkeypatch.setitem(VERBS, Certify, StoreVerb("Seal a machine that is as good as new.", needs, settle))
 
 
 @pytest.fixture(params=["memory", "sqlite"])

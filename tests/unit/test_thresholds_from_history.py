@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from roost.admission.history import ClusterHistory, History, read_history
+from roost.admission.history import ClusterHistory, ZoneHistory, read_history
 from roost.admission.thresholds import Computed, Targets, compute
 from roost.agent.agent import Agent
 from roost.agent.courier import InlineCourier
@@ -61,12 +61,12 @@ class Life:
         assert answer.status in ("done", "declined"), answer
         self.now += days * DAY
 
-    def history(self) -> History:
+    def history(self) -> ZoneHistory:
         """What is remembered now."""
         return read_history(self.store, self.now)
 
 
-def cluster(history: History, name: str = "c") -> ClusterHistory:
+def cluster(history: ZoneHistory, name: str = "c") -> ClusterHistory:
     """What is remembered of one cluster."""
     return next(each for each in history.clusters if each.cluster == name)
 
@@ -82,10 +82,10 @@ def past(
     days: float = 100.0,
     outages: Sequence[tuple[float, float]] = (),
     growth: Sequence[tuple[float, list[float]]] = (),
-) -> History:
+) -> ZoneHistory:
     """A cluster's past that begins at 0."""
     one = ClusterHistory(cluster="c", generation="g", machines=machines, outages=list(outages), growth=list(growth))
-    return History(since=0.0, until=days * DAY, clusters=[one])
+    return ZoneHistory(since=0.0, until=days * DAY, clusters=[one])
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
@@ -165,7 +165,7 @@ def test_a_rack_that_failed_once_too_long_outweighs_the_rate() -> None:
 
 
 def test_hardware_of_a_kind_fails_alike_in_every_cluster() -> None:
-    both = History(
+    both = ZoneHistory(
         since=0.0,
         until=100 * DAY,
         clusters=[

@@ -35,9 +35,8 @@ from roost.model.request import VM, Request
 from roost.model.zone import Zone
 from roost.placing.allocator import Allocator
 from roost.rules.policy import Policy
-from roost.settings import Agent as AgentSection
-from roost.settings import Limits, Settings
-from roost.settings import Store as StoreSettings
+from roost.settings import AgentSection, LimitsSection, Settings
+from roost.settings import StoreSection as StoreSettings
 from roost.store import contract as store
 from roost.store.audit import audit
 from roost.store.contract import Committed, Conflict, Proposal
@@ -238,7 +237,7 @@ def test_a_service_weighs_deletions_and_healings_by_their_vms(tmp_path: Path) ->
         settings = Settings(
             store=StoreSettings(url=str(tmp_path / "zone.db"), zone="synthetic:100"),
             agent=AgentSection(policy="fast"),
-            limits=Limits(queued_vms=10),
+            limits=LimitsSection(queued_vms=10),
         )
         service = Service(settings)
         await service.start()

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from roost.api import workers as module
-from roost.api.server import Origin
+from roost.api.server import SettingsSource
 from roost.api.workers import CANNOT, LONGEST_PAUSE, Workers
 from roost.model.errors import InvalidInput
 from roost.rules.policy import PolicySource
-from roost.settings import Server, Settings
+from roost.settings import ServerSection, Settings
 
 
 @dataclass
@@ -82,12 +82,17 @@ class Stage:
         monkeypatch.setattr(module, "mark_process_dead", lambda _: None)
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "")
-        settings, policy = Settings(server=Server(workers=2)), PolicySource.find("fast")
+        settings, policy = Settings(server=ServerSection(workers=2)), PolicySource.find("fast")
         self.doing, self.announced = list[str](), list[float]()
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
             self.workers = Workers(
-                settings, Origin(file, {}), policy, bound, self.doing.append, lambda: self.announced.append(self.now)
+                settings,
+                SettingsSource(file, {}),
+                policy,
+                bound,
+                self.doing.append,
+                lambda: self.announced.append(self.now),
             )
         self.workers._spawn = SimpleNamespace(Pipe=multiprocessing.Pipe, Process=self._make)  # type: ignore[assignment]
         for place in range(2):

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from roost import InvalidInput
 from roost.cli.main import app
-from roost.cli.workload_analyze import Shape
+from roost.cli.workload_analyze import ShapeOptions
 from roost.traces.generate import WorkloadShape
 
 
@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_options_have_the_defaults_of_a_shape() -> None:
-    assert msgspec.convert(Shape(), WorkloadShape, from_attributes=True) == WorkloadShape()
+    assert msgspec.convert(ShapeOptions(), WorkloadShape, from_attributes=True) == WorkloadShape()
 
 
 def test_a_generated_workload_can_be_analysed_and_drawn(made: Path) -> None:

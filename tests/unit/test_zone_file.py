@@ -318,7 +318,7 @@ def test_the_guide_shows_zones_that_load_and_the_error_it_promises(tmp_path: Pat
     "word",
     [
         *machine_list.COLUMNS,
-        *(f for s in (zone_file._File, zone_file._VMType, zone_file._Cluster) for f in s.__struct_fields__),
+        *(f for s in (zone_file._ZoneFile, zone_file._VMType, zone_file._Cluster) for f in s.__struct_fields__),
     ],
 )
 def test_every_field_and_column_is_in_the_guide(word: str) -> None:

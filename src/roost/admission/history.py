@@ -25,7 +25,7 @@ class ClusterHistory(msgspec.Struct, frozen=True, kw_only=True):
     growth: list[tuple[float, list[float]]]  # when a tenant grew, and the share of a machine that each new VM took
 
 
-class History(msgspec.Struct, frozen=True, kw_only=True):
+class ZoneHistory(msgspec.Struct, frozen=True, kw_only=True):
     """What happened in a zone, as far back as the store remembers."""
 
     since: float
@@ -35,7 +35,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     refused: int = 0  # of these
 
 
-def read_history(store: Store, until: float) -> History:
+def read_history(store: Store, until: float) -> ZoneHistory:
     """All that the feed and the decisions tell, up to now."""
     ledger = store.load()
     clusters = {
@@ -49,7 +49,9 @@ def read_history(store: Store, until: float) -> History:
             scale_outs += 1
             refused += decided.outcome == "declined"
             _note_growth(decided, ledger, clusters)
-    return History(since=since, until=until, clusters=list(clusters.values()), scale_outs=scale_outs, refused=refused)
+    return ZoneHistory(
+        since=since, until=until, clusters=list(clusters.values()), scale_outs=scale_outs, refused=refused
+    )
 
 
 def _read_outages(store: Store, ledger: Ledger, clusters: dict[str, ClusterHistory], until: float) -> float:

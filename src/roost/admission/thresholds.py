@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from roost.admission.buffers import down_at_once, enough_for, machines_for, seen_at_once
-from roost.admission.history import ClusterHistory, History
+from roost.admission.history import ClusterHistory, ZoneHistory
 from roost.model.errors import InvalidInput
 from roost.model.thresholds import Thresholds
 
@@ -63,7 +63,7 @@ class Computed(msgspec.Struct, frozen=True, kw_only=True):
         return self.thresholds.new < self.machines or not self.thresholds.new
 
 
-def compute(history: History, targets: Targets) -> list[Computed]:
+def compute(history: ZoneHistory, targets: Targets) -> list[Computed]:
     """Thresholds for each cluster; none is above the number of its machines."""
     found = []
     rates = {each.generation: _rate(history, each.generation, targets) for each in history.clusters}
@@ -92,7 +92,7 @@ def compute(history: History, targets: Targets) -> list[Computed]:
     return found
 
 
-def _rate(history: History, generation: str, targets: Targets) -> tuple[float, float]:
+def _rate(history: ZoneHistory, generation: str, targets: Targets) -> tuple[float, float]:
     """Failures of a machine a day that it is up, and the days that one takes. Machines of a kind count together."""
     alike = [each for each in history.clusters if each.generation == generation]
     outages = [outage for each in alike for outage in each.outages]
@@ -113,7 +113,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _demands(cluster: ClusterHistory, history: History, window: float) -> list[int]:
+def _demands(cluster: ClusterHistory, history: ZoneHistory, window: float) -> list[int]:
     """Empty machines that scale-outs would have filled, window by window back from the end; one at least."""
     number = max(1, int((history.until - history.since) / window))
     taken: list[list[float]] = [[] for _ in range(number)]

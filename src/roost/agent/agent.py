@@ -31,10 +31,10 @@ from roost.agent.settings import ROUND_SECONDS, AgentSettings
 from roost.agent.ticket import Ticket, Unfinished, new_ticket
 from roost.agent.under_way import UnderWay
 from roost.agent.verbs.table import verb_of
-from roost.engine.recheck import Recheck
+from roost.engine.recheck import CompiledRecheck
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.errors import RoostError, StoreUnavailable
 from roost.placing.allocator import Allocator
 from roost.placing.search import Search
@@ -200,10 +200,10 @@ class Agent:
         """Answer what would have come of a rehearsed operation, unless it is to be tried again."""
         self._outcomes.conclude(ticket, outcome, -1, 0, 0, fed=True)
 
-    def make_recheck(self) -> Recheck:
+    def make_recheck(self) -> CompiledRecheck:
         """The validators to re-check at a commit. One of these serves one thread at a time."""
         rules = [policy.rules for policy in self.split.policies]
-        return Recheck(self.replica.allocator.zone, *rules, arm_of=self.split.arm_of)
+        return CompiledRecheck(self.replica.allocator.zone, *rules, arm_of=self.split.arm_of)
 
     def run(self, *tickets: Ticket, seconds: float = 60.0) -> list[Answer]:
         """Work until these are answered."""
@@ -275,7 +275,7 @@ class Agent:
         ahead = replica.ahead[number] = RoundAhead()
         tickets: list[Ticket] = []
         proposals: list[Proposal] = []
-        placed: list[tuple[str, tuple[Placed, ...]]] = []
+        placed: list[tuple[str, tuple[PlacedVM, ...]]] = []
         victims: dict[int, tuple[store.Victim, ...]] = {}
         vms, started = 0, self._clock()
         while line and len(tickets) < most and vms < self.settings.group_vms:

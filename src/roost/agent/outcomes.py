@@ -16,7 +16,7 @@ from roost.agent.ticket import Ticket
 from roost.agent.under_way import UnderWay
 from roost.agent.verbs.table import verb_of
 from roost.model.availability import Short, Spread
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.errors import InvalidInput, RoostError, Taken
 from roost.model.request import HOLD, Placement
 from roost.placing.decision import Decision
@@ -181,7 +181,7 @@ class Outcomes:
         error: RoostError | None = None,
         generation: int = 0,
         placements: tuple[Placement, ...] = (),
-        placed: Sequence[Placed] = (),
+        placed: Sequence[PlacedVM] = (),
         evicted: tuple[Evicted, ...] = (),
         short: tuple[Short, ...] = (),
         spread: tuple[Spread, ...] = (),

@@ -8,7 +8,7 @@ from roost.agent.replica import Replica
 from roost.agent.verbs.table import read_operation, verb_of
 from roost.engine.recheck import rows_of
 from roost.engine.ruleset import RulePolicy
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.request import Placement, heeding
 from roost.model.thresholds import Purpose
@@ -90,7 +90,7 @@ def _see_what_it_saw(store: Store, replica: Replica, seen: Round, position: int)
         _give_way(replica, seen.victims.get(i, ()))
 
 
-def _place(replica: Replica, tenant: str, placed: Iterable[Placed]) -> None:
+def _place(replica: Replica, tenant: str, placed: Iterable[PlacedVM]) -> None:
     allocator = replica.allocator
     for each in placed:
         machine, shape = allocator.zone.machine_index[each.machine], allocator.running_shape(each.spec, tenant)

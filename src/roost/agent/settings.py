@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from roost.model.errors import InvalidInput
 from roost.settings import SETTINGS
-from roost.settings import Agent as Documented
+from roost.settings import AgentSection as Documented
 
 ROUND_SECONDS = 0.01  # for which a round decides at the most; then the one that it is at is its last
 

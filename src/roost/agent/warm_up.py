@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from roost.agent.replica import holdings_of
 from roost.engine.choice import BEST, AmongBest
-from roost.engine.recheck import Recheck
+from roost.engine.recheck import CompiledRecheck
 from roost.engine.ruleset import RulePolicy
+from roost.engine.view import View
 from roost.model.inventory import zone_of
 from roost.model.request import VM, Request
+from roost.model.rows import MachineState
 from roost.model.zone import Zone
 from roost.placing.allocator import Allocator
 from roost.store.ledger import Ledger
@@ -34,8 +36,18 @@ def warm_up(zone: Zone, policy: RulePolicy, *, looking: bool = False) -> None:
     for choice in (BEST, AmongBest(2)):
         for placement in allocator.allocate(Request(WHO, (wish,)), choice).placements:
             allocator.release(placement.vm)
+    _change_everything(allocator.view)
     if looking:
         allocator.engine.look(allocator.shape(wish, WHO))
-    tested = Recheck(zone, policy.rules).on(holdings_of(allocator, [0], [0]))
+    tested = CompiledRecheck(zone, policy.rules).on(holdings_of(allocator, [0], [0]))
     if tested.place(zone.machine_names[0], wish, WHO) is None:
         tested.remove(zone.machine_names[0], wish, WHO)
+
+
+def _change_everything(view: View) -> None:
+    """All kinds of changes that a copy may hear of, to what is so already."""
+    machine = view.machines[0]
+    view.set_state(0, MachineState(machine["state"]))
+    view.set_field(0, "health", int(machine["health"]))
+    view.set_quarantine(0, bool(view.clusters[0]["quarantined"]))
+    view.adopt(0, view.machines[:1].copy())

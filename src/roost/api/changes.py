@@ -18,7 +18,7 @@ import msgspec
 
 from roost.api.problems import Refused
 from roost.api.tokens import ANYBODY, Principal
-from roost.model.change import Entry, Eviction, Placed
+from roost.model.change import Entry, Eviction, PlacedVM
 from roost.model.errors import StoreUnavailable
 from roost.model.registry import FAILURES
 from roost.model.request import Placement
@@ -181,7 +181,7 @@ def _reason(eviction: Eviction, hushed: bool) -> EvictionReason:
     return EvictionReason(priority=eviction.priority, grace=eviction.grace, tenant=tenant)
 
 
-def _placements(placed: Iterable[Placed]) -> list[Placement]:
+def _placements(placed: Iterable[PlacedVM]) -> list[Placement]:
     return [Placement(vm=p.vm, type=p.spec.type, machine=p.machine) for p in placed]
 
 

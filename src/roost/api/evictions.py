@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, Backwards, Place, seconds_of
 from roost.api.tokens import Principal
-from roost.model.change import Entry, Placed
+from roost.model.change import Entry, PlacedVM
 from roost.model.request import HOLD
 from roost.store.contract import Store
 from roost.wire.evictions import BandEvictions, CauseEvictions, EvictionSummary, EvictionView
 
 
 @dataclass(frozen=True)
-class Wanted:
+class EvictionQuery:
     """Whose evictions, since when, and who wants to know."""
 
     principal: Principal
@@ -28,7 +28,7 @@ class Wanted:
         return not self.tenant or entry.tenant == self.tenant
 
 
-def page_of(store: Store, wanted: Wanted, before: Place, limit: int) -> tuple[list[EvictionView], Place | None]:
+def page_of(store: Store, wanted: EvictionQuery, before: Place, limit: int) -> tuple[list[EvictionView], Place | None]:
     """The evictions before a place, latest first, and where to go on, if there may be more."""
     found: list[EvictionView] = []
     look = Backwards(store, before[0], wanted.since)
@@ -45,7 +45,7 @@ def page_of(store: Store, wanted: Wanted, before: Place, limit: int) -> tuple[li
     return found, None if look.ended else (look.reached, 0)
 
 
-def summary_of(store: Store, wanted: Wanted, bands: Sequence[str], most: int = MOST_SUMMED) -> EvictionSummary:
+def summary_of(store: Store, wanted: EvictionQuery, bands: Sequence[str], most: int = MOST_SUMMED) -> EvictionSummary:
     """All of them in numbers."""
     look = Backwards(store, END[0], wanted.since)
     ran: dict[str, list[float]] = {}
@@ -83,13 +83,13 @@ def summary_of(store: Store, wanted: Wanted, bands: Sequence[str], most: int = M
     )
 
 
-def _evicted(entry: Entry) -> list[Placed]:
+def _evicted(entry: Entry) -> list[PlacedVM]:
     """The VMs that an entry evicts: not room that was held for them, and not those that run elsewhere now."""
     placed = {each.vm for each in entry.placed}
     return [each for each in entry.released if each.vm not in placed and not each.vm.endswith(HOLD)]
 
 
-def _view(revision: int, entry: Entry, vm: Placed, principal: Principal) -> EvictionView:
+def _view(revision: int, entry: Entry, vm: PlacedVM, principal: Principal) -> EvictionView:
     assert entry.eviction is not None
     shown: Callable[[str], str] = str if principal.owns(entry.eviction.tenant) else lambda _: ""
     return EvictionView(

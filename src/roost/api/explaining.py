@@ -13,7 +13,7 @@ from roost.agent.ticket import Ticket
 from roost.agent.verbs.heal import HealVMs
 from roost.api.errands import Errands
 from roost.api.problems import Refused
-from roost.duties.healing import Healer, Lost
+from roost.duties.healing import Healer, LostVM
 from roost.engine.capacity import Room, room_for
 from roost.engine.explain import Explanation, WhyNot
 from roost.engine.steps import CutShort, Steps
@@ -84,7 +84,7 @@ class Explainer:
             self._telling.add(telling)
             telling.add_done_callback(self._telling.discard)
 
-    async def _tell_why(self, lost: Lost, ticket: Ticket) -> None:
+    async def _tell_why(self, lost: LostVM, ticket: Ticket) -> None:
         if found := await self.explain_refusal(ticket, remedied=False):
             lost.why = found.summary
 

@@ -12,7 +12,7 @@ import msgspec
 from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, Backwards, Place, seconds_of
 from roost.api.tokens import Principal
 from roost.duties.healing import DAY, KEY, Healer
-from roost.model.change import ConditionChange, Entry, Placed
+from roost.model.change import ConditionChange, Entry, PlacedVM
 from roost.model.errors import RoostError
 from roost.model.request import HOLD
 from roost.model.rows import MachineState
@@ -51,7 +51,7 @@ def summary_of(
         if entry.key.startswith(KEY) and entry.at >= since:
             sources = _sources(entry)
             for vm in entry.placed:
-                losses.healed(sources[vm.vm], Healing(entry.at, vm.spec.priority or bands[0]))
+                losses.healed(sources[vm.vm], HealingEvent(entry.at, vm.spec.priority or bands[0]))
         for change in entry.conditions:
             if change.field == "state":
                 losses.changed(change, entry.at)
@@ -84,11 +84,11 @@ def outages_of(store: Store, last: int, now: float, most: int = MOST_LISTED) -> 
     return found
 
 
-def _took(healings: Iterable[Healing]) -> Seconds:
+def _took(healings: Iterable[HealingEvent]) -> Seconds:
     return seconds_of(each.took for each in healings if each.took is not None)
 
 
-class Healing(msgspec.Struct, frozen=True):
+class HealingEvent(msgspec.Struct, frozen=True):
     """A VM was placed again."""
 
     at: float
@@ -103,11 +103,11 @@ class Losses:
     """
 
     def __init__(self) -> None:
-        self.found: list[Healing] = []
-        self._open: dict[str, list[Healing]] = {}  # by machine
+        self.found: list[HealingEvent] = []
+        self._open: dict[str, list[HealingEvent]] = {}  # by machine
         self._states: dict[str, int] = {}  # of machines that were changed, before all that was seen of them
 
-    def healed(self, machine: str, healing: Healing) -> None:
+    def healed(self, machine: str, healing: HealingEvent) -> None:
         """A VM of this machine was placed again."""
         self._open.setdefault(machine, []).append(healing)
 
@@ -143,7 +143,7 @@ def _sources(entry: Entry) -> dict[str, str]:
     return {each.vm: each.machine for each in entry.released if not each.vm.endswith(HOLD)}
 
 
-def _view(revision: int, entry: Entry, vm: Placed, sources: dict[str, str], principal: Principal) -> HealedVM:
+def _view(revision: int, entry: Entry, vm: PlacedVM, sources: dict[str, str], principal: Principal) -> HealedVM:
     return HealedVM(
         revision=revision,
         at=entry.at,

@@ -13,19 +13,19 @@ import msgspec
 import structlog
 
 from roost.model.tokens import without_tokens
-from roost.settings import Log
+from roost.settings import LogSection
 
-_lines: Lines | None = None  # where requests go, if as JSON
+_lines: LogLines | None = None  # where requests go, if as JSON
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
-def set_up(settings: Log) -> None:
+def set_up(settings: LogSection) -> None:
     """From now on, log as the settings say. May be called again."""
     text = settings.format == "text" or (settings.format == "auto" and sys.stderr.isatty())
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     render: Any = structlog.dev.ConsoleRenderer() if text else structlog.processors.JSONRenderer(_dumps)
     global _lines
-    lines = Lines(sys.stderr)
+    lines = LogLines(sys.stderr)
     _lines = None if text or level > logging.INFO else lines
     structlog.configure(
         processors=[
@@ -71,7 +71,7 @@ class _Hiding(logging.Formatter):
         return without_tokens(super().format(record))
 
 
-class Lines:
+class LogLines:
     """Where log lines go: gathered, and written when the event loop has a moment, so that none waits for another."""
 
     def __init__(self, stream: TextIO) -> None:

@@ -14,14 +14,14 @@ MOST = 5_000  # revisions that are looked at for a VM that has moved
 
 
 @dataclass(frozen=True)
-class Origin:
+class VMOrigin:
     """A decision, and which of its VMs a VM is; empty if it is forgotten."""
 
     key: str = ""
     which: int | None = None
 
 
-def origin_of(store: Store, vm: str, row: VMRow) -> Origin:
+def origin_of(store: Store, vm: str, row: VMRow) -> VMOrigin:
     """The decision that put a VM on its machine."""
     found = _first(store, vm, row.since) if row.since else None
     if found is not None and any(each.vm == vm and each.machine == row.machine for each in found.placed):
@@ -29,8 +29,8 @@ def origin_of(store: Store, vm: str, row: VMRow) -> Origin:
     for _, entry in Backwards(store, 2**62, row.since).entries(MOST):
         if any(each.vm == vm and each.machine == row.machine for each in entry.placed):
             decided = store.decided(entry.key)
-            return _origin(decided, vm) if decided else Origin(entry.key)
-    return Origin()
+            return _origin(decided, vm) if decided else VMOrigin(entry.key)
+    return VMOrigin()
 
 
 def _first(store: Store, vm: str, since: float) -> Decided | None:
@@ -46,6 +46,6 @@ def _first(store: Store, vm: str, since: float) -> Decided | None:
     return None
 
 
-def _origin(decided: Decided, vm: str) -> Origin:
+def _origin(decided: Decided, vm: str) -> VMOrigin:
     places = [each.vm for each in decided.placed]
-    return Origin(decided.key, places.index(vm) if vm in places else None)
+    return VMOrigin(decided.key, places.index(vm) if vm in places else None)

@@ -27,7 +27,7 @@ RETRY_AFTER = "1"  # seconds
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProblemKind:
     """One way to fail."""
 
     status: HTTPStatus
@@ -36,31 +36,39 @@ class Kind:
 
 
 KINDS = {
-    "roost.invalid_request": Kind(HTTPStatus.BAD_REQUEST, "There is a mistake in the request"),
-    "roost.unauthorised": Kind(HTTPStatus.UNAUTHORIZED, "A valid token is needed"),
-    "roost.forbidden": Kind(HTTPStatus.FORBIDDEN, "The token does not allow this"),
-    "roost.not_found": Kind(HTTPStatus.NOT_FOUND, "Not found"),
-    "roost.method_not_allowed": Kind(HTTPStatus.METHOD_NOT_ALLOWED, "It cannot be used this way"),
-    "roost.no_capacity": Kind(HTTPStatus.CONFLICT, "Not enough capacity", retryable=True),
-    "roost.fragmented": Kind(HTTPStatus.CONFLICT, "Enough capacity in sum, but on no single machine", retryable=True),
-    "roost.tenant_constraint": Kind(HTTPStatus.CONFLICT, "The tenant's own constraints exclude it", retryable=True),
-    "roost.threshold": Kind(
+    "roost.invalid_request": ProblemKind(HTTPStatus.BAD_REQUEST, "There is a mistake in the request"),
+    "roost.unauthorised": ProblemKind(HTTPStatus.UNAUTHORIZED, "A valid token is needed"),
+    "roost.forbidden": ProblemKind(HTTPStatus.FORBIDDEN, "The token does not allow this"),
+    "roost.not_found": ProblemKind(HTTPStatus.NOT_FOUND, "Not found"),
+    "roost.method_not_allowed": ProblemKind(HTTPStatus.METHOD_NOT_ALLOWED, "It cannot be used this way"),
+    "roost.no_capacity": ProblemKind(HTTPStatus.CONFLICT, "Not enough capacity", retryable=True),
+    "roost.fragmented": ProblemKind(
+        HTTPStatus.CONFLICT, "Enough capacity in sum, but on no single machine", retryable=True
+    ),
+    "roost.tenant_constraint": ProblemKind(
+        HTTPStatus.CONFLICT, "The tenant's own constraints exclude it", retryable=True
+    ),
+    "roost.threshold": ProblemKind(
         HTTPStatus.CONFLICT, "Clusters keep their empty machines from such requests", retryable=True
     ),
-    "roost.conflict": Kind(HTTPStatus.CONFLICT, "It contradicts what there is"),
-    "roost.too_old": Kind(HTTPStatus.GONE, "The feed no longer reaches back that far"),
-    "roost.outdated": Kind(HTTPStatus.PRECONDITION_FAILED, "Somebody changed it meanwhile"),
-    "roost.too_large": Kind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large"),
-    "roost.unsupported_media_type": Kind(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body must be JSON"),
-    "roost.never_fits": Kind(HTTPStatus.UNPROCESSABLE_ENTITY, "No machine of the zone could ever take it"),
-    "roost.rate_limited": Kind(HTTPStatus.TOO_MANY_REQUESTS, "The token asks too often", retryable=True),
-    "roost.headers_too_large": Kind(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too large"),
-    "roost.internal": Kind(HTTPStatus.INTERNAL_SERVER_ERROR, "A bug in Roost"),
-    "roost.retries_exhausted": Kind(HTTPStatus.SERVICE_UNAVAILABLE, "Others were faster too often", retryable=True),
-    "roost.overloaded": Kind(HTTPStatus.SERVICE_UNAVAILABLE, "Too much is asked at once", retryable=True),
-    "roost.store_unavailable": Kind(HTTPStatus.SERVICE_UNAVAILABLE, "The store cannot be reached", retryable=True),
-    "roost.starting": Kind(HTTPStatus.SERVICE_UNAVAILABLE, "The service is not ready yet", retryable=True),
-    "roost.timeout": Kind(HTTPStatus.SERVICE_UNAVAILABLE, "It took too long", retryable=True),
+    "roost.conflict": ProblemKind(HTTPStatus.CONFLICT, "It contradicts what there is"),
+    "roost.too_old": ProblemKind(HTTPStatus.GONE, "The feed no longer reaches back that far"),
+    "roost.outdated": ProblemKind(HTTPStatus.PRECONDITION_FAILED, "Somebody changed it meanwhile"),
+    "roost.too_large": ProblemKind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large"),
+    "roost.unsupported_media_type": ProblemKind(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body must be JSON"),
+    "roost.never_fits": ProblemKind(HTTPStatus.UNPROCESSABLE_ENTITY, "No machine of the zone could ever take it"),
+    "roost.rate_limited": ProblemKind(HTTPStatus.TOO_MANY_REQUESTS, "The token asks too often", retryable=True),
+    "roost.headers_too_large": ProblemKind(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too large"),
+    "roost.internal": ProblemKind(HTTPStatus.INTERNAL_SERVER_ERROR, "A bug in Roost"),
+    "roost.retries_exhausted": ProblemKind(
+        HTTPStatus.SERVICE_UNAVAILABLE, "Others were faster too often", retryable=True
+    ),
+    "roost.overloaded": ProblemKind(HTTPStatus.SERVICE_UNAVAILABLE, "Too much is asked at once", retryable=True),
+    "roost.store_unavailable": ProblemKind(
+        HTTPStatus.SERVICE_UNAVAILABLE, "The store cannot be reached", retryable=True
+    ),
+    "roost.starting": ProblemKind(HTTPStatus.SERVICE_UNAVAILABLE, "The service is not ready yet", retryable=True),
+    "roost.timeout": ProblemKind(HTTPStatus.SERVICE_UNAVAILABLE, "It took too long", retryable=True),
 }
 DECLINED: dict[Failure, str] = {
     "mistake": "roost.never_fits",
@@ -129,7 +137,7 @@ class Refused(Exception):
             return False
         return is_for(asking, self.detail)
 
-    def _hushed(self, kind: Kind) -> str:
+    def _hushed(self, kind: ProblemKind) -> str:
         """What is said instead."""
         if self.code == "roost.not_found" and self.field:
             return f"there is no such {self.field}"

@@ -9,7 +9,7 @@ import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from roost.api.problems import MEDIA_TYPE, Refused
-from roost.settings import Limits
+from roost.settings import LimitsSection
 
 log = structlog.get_logger()
 
@@ -71,7 +71,7 @@ class Protocol(HttpToolsProtocol):
         self._stalled: asyncio.TimerHandle | None = None  # cuts off, unless something of what waits is taken by then
 
     @classmethod
-    def limit(cls, limits: Limits) -> None:
+    def limit(cls, limits: LimitsSection) -> None:
         """What holds for every connection from now on."""
         cls.header_bytes, cls.most_connections = limits.header_bytes, limits.connections
         cls.request_seconds, cls.write_seconds = limits.request_seconds, limits.write_seconds

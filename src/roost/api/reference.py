@@ -21,7 +21,7 @@ from roost.api.problems import KINDS
 from roost.api.routes.common import COMMON
 from roost.api.tokens import IMPLIED
 from roost.model import availability, request
-from roost.settings import SECTIONS, Description, describe
+from roost.settings import SECTIONS, SettingDescription, describe
 from roost.wire.basics import Wire
 from roost.wire.forms import FORMS
 
@@ -210,7 +210,7 @@ def settings() -> Lines:
         yield from table(("setting", "default", "allowed", "what it means", "environment"), rows)
 
 
-def _setting(found: Description) -> tuple[str, str, str, str, str]:
+def _setting(found: SettingDescription) -> tuple[str, str, str, str, str]:
     default = str(found.default).lower() if isinstance(found.default, bool) else str(found.default)
     return (
         f"`{found.name}`",

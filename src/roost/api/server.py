@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Origin:
+class SettingsSource:
     """Where settings come from, to read them again."""
 
     file: Path | None
@@ -126,7 +126,7 @@ def address_to_bind(settings: Settings, tell: Callable[[str], None] = lambda _: 
 
 def run(
     settings: Settings,
-    origin: Origin | None,
+    origin: SettingsSource | None,
     bound: socket.socket,
     *,
     policy: PolicySource | None = None,
@@ -151,7 +151,7 @@ def run(
 
 async def _serve(
     settings: Settings,
-    origin: Origin | None,
+    origin: SettingsSource | None,
     bound: socket.socket,
     policy: PolicySource | None,
     place: int,
@@ -235,7 +235,7 @@ def _limited(settings: Settings) -> type[Protocol]:
     return Limited
 
 
-def renewed(settings: Settings, origin: Origin) -> Settings | None:
+def renewed(settings: Settings, origin: SettingsSource) -> Settings | None:
     """Limits, logs, retention and certificates anew; where to listen and the store stay. None if there is a mistake."""
     server = settings.server
     try:
@@ -249,7 +249,7 @@ def renewed(settings: Settings, origin: Origin) -> Settings | None:
     return replace(settings, server=server, limits=fresh.limits, log=fresh.log, retention=fresh.retention)
 
 
-def _reload(service: Service, protocol: type[Protocol], config: uvicorn.Config, origin: Origin) -> None:
+def _reload(service: Service, protocol: type[Protocol], config: uvicorn.Config, origin: SettingsSource) -> None:
     if (fresh := renewed(service.settings, origin)) is not None:
         _take_over(fresh, service, protocol, config)
 

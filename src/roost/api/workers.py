@@ -30,7 +30,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from roost.api import logs
 from roost.api.metrics import SHARED
-from roost.api.server import Origin, listen, renewed, run
+from roost.api.server import SettingsSource, listen, renewed, run
 from roost.model.errors import RoostError
 from roost.rules.policy import PolicySource
 from roost.settings import Settings
@@ -44,7 +44,7 @@ log = structlog.get_logger()
 
 
 @dataclass
-class Worker:
+class WorkerProcess:
     """One process."""
 
     process: BaseProcess
@@ -59,7 +59,7 @@ class Workers:
     def __init__(
         self,
         settings: Settings,
-        origin: Origin,
+        origin: SettingsSource,
         policy: PolicySource,
         bound: socket.socket,
         tell: Callable[[str], None] = lambda _: None,
@@ -73,7 +73,7 @@ class Workers:
         self._tell_doing, self._ready, self._announced = tell, ready, False
         self._host, self._port = bound.getsockname()[:2]
         self._spawn = multiprocessing.get_context("spawn")
-        self._workers: dict[int, Worker] = {}  # by place
+        self._workers: dict[int, WorkerProcess] = {}  # by place
         self._due: dict[int, float] = {}  # by place: when to start the next one
         self._failed: dict[int, int] = {}  # by place: starts in a row that led to nothing
         self._hopeless: set[int] = set()  # places where none ever served, and the last one could not
@@ -121,9 +121,9 @@ class Workers:
         process = self._spawn.Process(target=_work, args=arguments, name=f"roost-worker-{place}")
         process.start()
         its.close()
-        self._workers[place] = Worker(process, mine, time.monotonic())
+        self._workers[place] = WorkerProcess(process, mine, time.monotonic())
 
-    def _hear(self, place: int, worker: Worker) -> None:
+    def _hear(self, place: int, worker: WorkerProcess) -> None:
         """A worker says what it is doing, or that it serves."""
         with contextlib.suppress(EOFError, OSError):  # it is dead, which is seen elsewhere
             while worker.line.poll():
@@ -144,7 +144,7 @@ class Workers:
             self._announced = True
             self._ready()
 
-    def _bury(self, place: int, worker: Worker) -> None:
+    def _bury(self, place: int, worker: WorkerProcess) -> None:
         """A worker ended: another one takes its place, at once if it had served, else after a while."""
         worker.process.join()
         worker.line.close()

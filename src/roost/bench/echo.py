@@ -20,7 +20,7 @@ from litestar.params import JSONBody
 from litestar.types import Scope
 
 from roost.api.routes.common import asking_of, may
-from roost.api.server import Origin, address_to_bind, listen, run
+from roost.api.server import SettingsSource, address_to_bind, listen, run
 from roost.settings import load
 from roost.wire.tenants import TenantWish
 
@@ -54,7 +54,7 @@ async def bare(scope: Any, receive: Any, send: Any) -> None:
 
 
 def _serve(store: str, zone: str) -> None:
-    origin = Origin(None, {"store.url": store, "store.zone": zone, "server.port": 0})
+    origin = SettingsSource(None, {"store.url": store, "store.zone": zone, "server.port": 0})
     settings = load(origin.file, os.environ, origin.overrides).settings
     address_to_bind(settings)
     bound = listen("127.0.0.1", 0)

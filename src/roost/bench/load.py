@@ -4,7 +4,7 @@ Or an open load: requests are due at so many a second, whatever becomes of those
 it came after its request was due.
 
 Plain protocols on an event loop, because on a small machine whoever asks must cost much less than whoever answers. Run
-as a process of its own: `python -m roost.bench.load '{"port": …}'` prints a `Report` as JSON.
+as a process of its own: `python -m roost.bench.load '{"port": …}'` prints a `LoadReport` as JSON.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""
 
     requests: int  # that were answered
@@ -160,7 +160,7 @@ async def _offer(run: _Run) -> None:
         connection.close()
 
 
-async def _measure(load: Load) -> Report:
+async def _measure(load: Load) -> LoadReport:
     run, loop = _Run(load), asyncio.get_running_loop()
     started = time.perf_counter()
     for _ in range(load.connections):
@@ -170,7 +170,7 @@ async def _measure(load: Load) -> Report:
     while run.open and time.perf_counter() < run.end + ENDING_SECONDS:
         await asyncio.sleep(0.01)
     seconds, times = time.perf_counter() - started, np.array(run.latencies or [0.0]) * 1e3
-    return Report(
+    return LoadReport(
         requests=len(run.latencies),
         offered=run.number // max(1, load.batch) + len(run.due),
         seconds=seconds,

@@ -14,8 +14,8 @@ from typing import Any
 from roost.agent.agreement import check_against
 from roost.agent.replica import Replica
 from roost.bench.postgres import ThrowawayPostgres
-from roost.engine.recheck import Recheck
-from roost.model.change import Placed
+from roost.engine.recheck import CompiledRecheck
+from roost.model.change import PlacedVM
 from roost.model.inventory import MachineSpec
 from roost.model.request import VM
 from roost.model.zone import Zone
@@ -58,7 +58,7 @@ def bench_restart(
 
 def _restart(kind: str, url: str, zone: Zone, vms: int, changes: int, progress: Progress) -> dict[str, Any]:
     store = open_store(url, create=zone)
-    recheck = Recheck(zone, Policy.default().rules)
+    recheck = CompiledRecheck(zone, Policy.default().rules)
     stock = _placements(store)
     _place(store, recheck, stock, vms, TENANT, lambda share: progress(f"filling {kind}", share))
     policy = Policy.default()
@@ -96,7 +96,7 @@ def _placements(store: Store) -> Iterator[str]:
 
 
 def _place(
-    store: Store, recheck: Recheck, stock: Iterator[str], vms: int, size: int, report: Callable[[float], None]
+    store: Store, recheck: CompiledRecheck, stock: Iterator[str], vms: int, size: int, report: Callable[[float], None]
 ) -> None:
     """Place VMs in tenants of one size, straight into the store; a machine that is full is passed over."""
     placed, vm = 0, VM(VM_TYPE)
@@ -107,7 +107,7 @@ def _place(
             if placed + len(group) * size >= vms:
                 break
             name = f"t{number}"
-            spots = tuple(Placed(f"{name}/{i}", vm, next(stock)) for i in range(size))
+            spots = tuple(PlacedVM(f"{name}/{i}", vm, next(stock)) for i in range(size))
             group.append(Place(key=name, request=b"{}", record=Record(), tenant=name, placed=spots))
         outcomes = store.commit(group, recheck)
         placed += size * sum(isinstance(outcome, Committed) for outcome in outcomes)

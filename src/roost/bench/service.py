@@ -19,7 +19,7 @@ import httpx
 import msgspec
 
 from roost.bench.echo import PATH as ECHO
-from roost.bench.load import Load, Report
+from roost.bench.load import Load, LoadReport
 from roost.bench.postgres import ThrowawayPostgres
 from roost.model.errors import StoreUnavailable
 
@@ -37,7 +37,7 @@ def bench_service(
     """All figures, each the median of `repeats` measurements; those that are compared take turns."""
     zone = f"synthetic:{machines}"
     steps, done = repeats * 11, count()
-    found: dict[str, list[Report]] = {}
+    found: dict[str, list[LoadReport]] = {}
 
     def measure(name: str, port: int, path: str, batch: int = 0) -> None:
         progress(name, min(0.99, next(done) / steps))
@@ -68,7 +68,7 @@ def bench_service(
     return _summary(found)
 
 
-def _summary(found: dict[str, list[Report]]) -> dict[str, Any]:
+def _summary(found: dict[str, list[LoadReport]]) -> dict[str, Any]:
     rates = {name: statistics.median(report.rate for report in reports) for name, reports in found.items()}
     rows = []
     for name, reports in found.items():
@@ -87,7 +87,7 @@ def _summary(found: dict[str, list[Report]]) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def _statuses(reports: list[Report]) -> str:
+def _statuses(reports: list[LoadReport]) -> str:
     sums: dict[str, int] = {}
     for report in reports:
         for status, number in report.statuses.items():
@@ -95,11 +95,11 @@ def _statuses(reports: list[Report]) -> str:
     return ", ".join(f"{status}: {number:,}" for status, number in sorted(sums.items()))
 
 
-def generate(load: Load) -> Report:
+def generate(load: Load) -> LoadReport:
     """What comes of a load, by a process of its own."""
     arguments = [sys.executable, "-m", "roost.bench.load", msgspec.json.encode(load).decode()]
     done = subprocess.run(arguments, stdout=subprocess.PIPE, check=True)
-    return msgspec.json.decode(done.stdout, type=Report)
+    return msgspec.json.decode(done.stdout, type=LoadReport)
 
 
 @contextmanager

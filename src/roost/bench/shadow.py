@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roost.bench.load import Load, Report
+from roost.bench.load import Load, LoadReport
 from roost.bench.service import BATCH, BATCH_CONNECTIONS, CONNECTIONS, CREATE, MANY, WARM_UP_SECONDS, generate, serve
 from roost.client import Client
 
@@ -27,7 +27,7 @@ def bench_shadow(
 
     What comes first in one turn comes last in the next.
     """
-    found: dict[tuple[str, bool], list[Report]] = {}
+    found: dict[tuple[str, bool], list[LoadReport]] = {}
     changed: dict[str, float] = {}
     steps, done = repeats * len(CASES) * 2, 0
     for turn, name in ((turn, name) for turn in range(repeats) for name in CASES):
@@ -61,7 +61,7 @@ def _set_shadow(client: Client, policy: str) -> None:
         client.end_shadow()
 
 
-def _row(name: str, without: list[Report], with_: list[Report], changed: float) -> dict[str, Any]:
+def _row(name: str, without: list[LoadReport], with_: list[LoadReport], changed: float) -> dict[str, Any]:
     """Medians, and that of the ratios turn by turn: what the machine does meanwhile hits both of a turn."""
     ratios = [after.rate / before.rate for before, after in zip(without, with_, strict=True)]
     per_request = CASES[name][1] or 1

@@ -21,9 +21,9 @@ import httpx
 import msgspec
 
 from roost.bench.echo import HELD
-from roost.bench.load import Load, Report
+from roost.bench.load import Load, LoadReport
 from roost.bench.service import CONNECTIONS, CREATE, WARM_UP_SECONDS, generate, serve_with_echo
-from roost.engine.recheck import Recheck
+from roost.engine.recheck import CompiledRecheck
 from roost.model.registry import WAITING
 from roost.model.request import UNCONSTRAINED, VM
 from roost.model.waiting import Waiting
@@ -140,7 +140,7 @@ def _decide_much(path: Path, zone: str) -> None:
 
 def _commit(path: Path, zone: str, proposals: list[Any]) -> None:
     found = find_zone(zone)
-    store, recheck = open_store(str(path), create=found), Recheck(found, Policy.default().rules)
+    store, recheck = open_store(str(path), create=found), CompiledRecheck(found, Policy.default().rules)
     for start in range(0, len(proposals), GROUP):
         store.commit(proposals[start : start + GROUP], recheck)
     store.close()
@@ -234,7 +234,9 @@ def _watching(port: int, ask: Callable[[httpx.Client, int], None] | None) -> Ite
             thread.join()
 
 
-def _row(what: str, calm: Report, calm_held: float, report: Report, held: float, beside: Beside) -> dict[str, Any]:
+def _row(
+    what: str, calm: LoadReport, calm_held: float, report: LoadReport, held: float, beside: Beside
+) -> dict[str, Any]:
     return {
         "what": what,
         "offered_per_second": round(report.offered / report.seconds),

@@ -25,7 +25,7 @@ import roost
 from roost.api import logs
 from roost.api.app import make_gate
 from roost.api.service import Service
-from roost.settings import Log, Settings, Store
+from roost.settings import LogSection, Settings, StoreSection
 
 Walk = tuple[Counter[tuple[str, str]], int]  # functions entered, and hops from one file to another
 HOME = str(Path(roost.__file__).parent) + "/"
@@ -76,9 +76,9 @@ def bench_walk(report: Callable[[str, float], None] = lambda *_: None) -> dict[s
 
 
 async def _walk(prints: Footprints, store: str, report: Callable[[str, float], None]) -> list[Walk]:
-    logs.set_up(Log(level="error"))
+    logs.set_up(LogSection(level="error"))
     prints.watch()
-    service = Service(replace(Settings(), store=Store(url=store)))
+    service = Service(replace(Settings(), store=StoreSection(url=store)))
     await service.start()
     gate = make_gate(service, loopback=True)
     walks = []

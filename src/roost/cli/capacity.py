@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from roost.cli.options import Service, flat
+from roost.cli.options import ServiceOptions, flat
 from roost.cli.output import Form, Output, print_json, print_table
 
 
 @flat
 def capacity(
-    service: Service,
+    service: ServiceOptions,
     vm_type: Annotated[str, typer.Argument(help="Only this VM type.", metavar="[TYPE]", show_default=False)] = "",
     priority: Annotated[str, typer.Option("--priority", help="The priority band; the highest if left out.")] = "",
     by_cluster: Annotated[bool, typer.Option("--by-cluster", help="In each cluster.")] = False,

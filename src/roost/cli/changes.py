@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.options import PAGE, Service, flat
+from roost.cli.options import PAGE, ServiceOptions, flat
 from roost.cli.output import Form, Output, print_json_line, say, when
 from roost.model.readable import plain
 from roost.model.request import HOLD, hold_of
@@ -23,7 +23,7 @@ NAMED = 3  # VMs and machines of one change that are named
 
 @flat
 def changes(
-    service: Service,
+    service: ServiceOptions,
     since: Annotated[
         int | None, typer.Option("--since", help="After this revision, all of them.", metavar="REVISION", min=0)
     ] = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.options import DryRun, Key, Service, flat
+from roost.cli.options import DryRun, Key, ServiceOptions, flat
 from roost.cli.output import Form, Output, print_json, print_table
 from roost.cli.tenant import show_done
 from roost.model.readable import as_counted
@@ -22,7 +22,7 @@ Name = Annotated[str, typer.Argument(help="The cluster.", metavar="NAME")]
 
 @app.command("list")
 @flat
-def list_clusters(service: Service, output: Output = Form.TABLE) -> None:
+def list_clusters(service: ServiceOptions, output: Output = Form.TABLE) -> None:
     """All clusters and how full they are."""
     with service.open() as client:
         found = client.list_clusters().items
@@ -34,7 +34,7 @@ def list_clusters(service: Service, output: Output = Form.TABLE) -> None:
 
 @app.command()
 @flat
-def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
+def show(name: Name, service: ServiceOptions, output: Output = Form.TABLE) -> None:
     """A cluster and how full it is."""
     with service.open() as client:
         found = client.get_cluster(name)
@@ -58,7 +58,7 @@ def _print(clusters: Iterable[ClusterView]) -> None:
 @app.command()
 @flat
 def quarantine(
-    name: Name, service: Service, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE
+    name: Name, service: ServiceOptions, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE
 ) -> None:
     """Put no new VMs into a cluster. Those that run there stay.
 
@@ -72,7 +72,9 @@ def quarantine(
 
 @app.command()
 @flat
-def release(name: Name, service: Service, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE) -> None:
+def release(
+    name: Name, service: ServiceOptions, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE
+) -> None:
     """Let a cluster that was quarantined get VMs again."""
     with service.open() as client:
         done = client.change_cluster(name, quarantined=False, key=key, dry_run=dry_run)
@@ -81,7 +83,9 @@ def release(name: Name, service: Service, key: Key = "", dry_run: DryRun = False
 
 @app.command()
 @flat
-def remove(name: Name, service: Service, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE) -> None:
+def remove(
+    name: Name, service: ServiceOptions, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE
+) -> None:
     """Remove all machines of a cluster, if they run nothing."""
     with service.open() as client:
         done = client.remove_cluster(name, key=key, dry_run=dry_run)

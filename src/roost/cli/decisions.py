@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roost.cli.options import Paging, Service, flat
+from roost.cli.options import Paging, ServiceOptions, flat
 from roost.cli.output import Form, Output, print_json, print_table, when
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @flat
-def decisions(paging: Paging, service: Service, output: Output = Form.TABLE) -> None:
+def decisions(paging: Paging, service: ServiceOptions, output: Output = Form.TABLE) -> None:
     """What was decided, latest first: every write, and every request that found no room.
 
     JSON has more: the whole request, where its VMs went, the policy, the agent, and how long it took.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roost.cli.options import Service, flat
+from roost.cli.options import ServiceOptions, flat
 from roost.cli.output import Form, Output, advise, lasted, print_json, print_table
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ COLUMNS = ("duty", "every", "steps", "failed", "last step", "took", "error")
 
 
 @flat
-def duties(service: Service, output: Output = Form.TABLE) -> None:
+def duties(service: ServiceOptions, output: Output = Form.TABLE) -> None:
     """What the service sees to beside the requests, and how that goes.
 
     Healing, placing again what had to give way, foresight, trimming and other duties run in steps. The table says how

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.options import Days, Key, Paging, Service, Tenant, flat, followed_by_command
+from roost.cli.options import Days, Key, Paging, ServiceOptions, Tenant, flat, followed_by_command
 from roost.cli.output import Form, Output, advise, lasted, print_facts, print_json, print_table, say, since_days, when
 from roost.model.readable import as_counted
 
@@ -22,7 +22,7 @@ app = typer.Typer()
 def evictions(
     context: typer.Context,
     paging: Paging,
-    service: Service,
+    service: ServiceOptions,
     tenant: Tenant = "",
     days: Days = None,
     output: Output = Form.TABLE,
@@ -57,7 +57,7 @@ def evictions(
 
 @app.command()
 @flat
-def summary(service: Service, tenant: Tenant = "", days: Days = None, output: Output = Form.TABLE) -> None:
+def summary(service: ServiceOptions, tenant: Tenant = "", days: Days = None, output: Output = Form.TABLE) -> None:
     """Evictions in numbers: of which priority, for which, and how long the VMs had run until then.
 
     \b
@@ -90,7 +90,7 @@ def summary(service: Service, tenant: Tenant = "", days: Days = None, output: Ou
 
 @app.command()
 @flat
-def waiting(paging: Paging, service: Service, tenant: Tenant = "", output: Output = Form.TABLE) -> None:
+def waiting(paging: Paging, service: ServiceOptions, tenant: Tenant = "", output: Output = Form.TABLE) -> None:
     """VMs that had to give way and wait to be placed again: those that were asked for with --requeue.
 
     The service places them under their old names as soon as room is freed or machines become ready.
@@ -117,7 +117,7 @@ def waiting(paging: Paging, service: Service, tenant: Tenant = "", output: Outpu
 @flat
 def cancel(
     vm: Annotated[str, typer.Argument(help="Its whole name: render/3.", metavar="TENANT/NAME")],
-    service: Service,
+    service: ServiceOptions,
     key: Key = "",
 ) -> None:
     """Let a VM wait no longer: it is not placed again.

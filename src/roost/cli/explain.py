@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.options import ConstraintOptions, Rules, Service, StoreOption, VMs, Which, flat, own_rules
+from roost.cli.options import ConstraintOptions, Rules, ServiceOptions, StoreOption, VMs, Which, flat, own_rules
 from roost.cli.output import Form, Output, print_json, say
 from roost.model.errors import InvalidInput
 from roost.model.request import UNCONSTRAINED
@@ -28,7 +28,7 @@ PolicyOption = Annotated[
 def explain(
     vms: VMs,
     constraints: ConstraintOptions,
-    service: Service,
+    service: ServiceOptions,
     words: Annotated[
         list[str] | None,
         typer.Argument(

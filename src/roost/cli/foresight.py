@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from roost.cli.options import DryRun, Key, Service, flat
+from roost.cli.options import DryRun, Key, ServiceOptions, flat
 from roost.cli.output import Form, Output, advise, print_json, print_table, when
 from roost.cli.tenant import show_done
 from roost.model.errors import InvalidInput
@@ -26,7 +26,7 @@ Arrivals = Annotated[
 
 @app.command()
 @flat
-def show(service: Service, output: Output = Form.TABLE) -> None:
+def show(service: ServiceOptions, output: Output = Form.TABLE) -> None:
     """What is expected, and who says so: history, or an operator.
 
     A few types are told apart; those that come seldom count as the one of these that is most like them.
@@ -50,7 +50,7 @@ def show(service: Service, output: Output = Form.TABLE) -> None:
 @app.command("set")
 @flat
 def set_foresight(
-    arrivals: Arrivals, service: Service, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE
+    arrivals: Arrivals, service: ServiceOptions, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE
 ) -> None:
     """Say what comes, instead of what history tells. What is left out does not come.
 
@@ -81,7 +81,7 @@ def _read(text: str, highest: str) -> tuple[str, str, float]:
 
 @app.command()
 @flat
-def clear(service: Service, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE) -> None:
+def clear(service: ServiceOptions, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE) -> None:
     """Go by history again, from when it is looked at the next time (agent.foresight_seconds)."""
     with service.open() as client:
         done = client.clear_foresight(key=key, dry_run=dry_run)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roost.cli.exits import Exit
-from roost.cli.options import Days, Paging, Service, Tenant, flat, followed_by_command
+from roost.cli.options import Days, Paging, ServiceOptions, Tenant, flat, followed_by_command
 from roost.cli.output import Form, Output, advise, lasted, print_facts, print_json, print_table, say, since_days, when
 from roost.model.readable import as_counted
 
@@ -21,7 +21,7 @@ app = typer.Typer()
 @app.callback(invoke_without_command=True)
 @flat
 def heal(
-    context: typer.Context, paging: Paging, service: Service, tenant: Tenant = "", output: Output = Form.TABLE
+    context: typer.Context, paging: Paging, service: ServiceOptions, tenant: Tenant = "", output: Output = Form.TABLE
 ) -> None:
     """VMs on machines that are down and found no other one yet: since when, and why.
 
@@ -54,7 +54,7 @@ def heal(
 @app.command()
 @flat
 def now(
-    service: Service,
+    service: ServiceOptions,
     machines: Annotated[list[str] | None, typer.Argument(help="Machines.", metavar="MACHINE")] = None,
     racks: Annotated[
         list[str] | None, typer.Option("--rack", help="All machines of this rack; can be repeated.")
@@ -100,7 +100,7 @@ def _show(found: HealingResult) -> None:
 @app.command()
 @flat
 def history(
-    paging: Paging, service: Service, tenant: Tenant = "", days: Days = None, output: Output = Form.TABLE
+    paging: Paging, service: ServiceOptions, tenant: Tenant = "", days: Days = None, output: Output = Form.TABLE
 ) -> None:
     """VMs that were placed again as their machine did not work, latest first, for as long as the feed is kept.
 
@@ -120,7 +120,7 @@ def history(
 
 @app.command()
 @flat
-def summary(service: Service, days: Days = None, output: Output = Form.TABLE) -> None:
+def summary(service: ServiceOptions, days: Days = None, output: Output = Form.TABLE) -> None:
     """Healing in numbers: what waits, what was healed, and how long that took since the machine went down.
 
     \b

@@ -73,7 +73,7 @@ class Argument(TyperArgument):
         return None
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Commands; one that there is not leads to others, but never to one that destroys something."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -105,7 +105,7 @@ def _all_of(command: Any) -> Iterator[Any]:
 def _mend(command: Any) -> None:
     """Let a command, its options and arguments be of the classes above: Typer has no way to be told of them."""
     if isinstance(command, TyperGroup):
-        command.__class__ = Group
+        command.__class__ = CommandGroup
     command.help = _paragraphs(command.help or "")
     command.context_settings["help_option_names"] = HELP
     helping = command.get_help_option(typer.Context(command, help_option_names=HELP))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.options import DryRun, IfMatch, Key, Paging, Service, flat
+from roost.cli.options import DryRun, IfMatch, Key, Paging, ServiceOptions, flat
 from roost.cli.output import Form, Output, advise, decode, print_facts, print_json, print_table, read_input, say
 from roost.cli.tenant import show_done
 from roost.model.readable import as_counted, plain
@@ -28,7 +28,7 @@ Rack = Annotated[str, typer.Option("--rack", help="All machines of this rack, at
 STAYING = ("draining", "quarantined")  # states of machines whose VMs stay
 
 
-class State(StrEnum):
+class StateChoice(StrEnum):
     """How a machine can be."""
 
     READY = "ready"
@@ -41,11 +41,11 @@ class State(StrEnum):
 @flat
 def list_machines(
     paging: Paging,
-    service: Service,
+    service: ServiceOptions,
     cluster: Annotated[str, typer.Option("--cluster", help="Only of this cluster.")] = "",
     rack: Annotated[str, typer.Option("--rack", help="Only of this rack.")] = "",
     hardware: Annotated[str, typer.Option("--hardware", help="Only of this hardware generation.")] = "",
-    state: Annotated[State | None, typer.Option("--state", help="Only in this state.")] = None,
+    state: Annotated[StateChoice | None, typer.Option("--state", help="Only in this state.")] = None,
     empty: Annotated[bool | None, typer.Option("--empty/--used", help="Only without VMs, or only with some.")] = None,
     output: Output = Form.TABLE,
 ) -> None:
@@ -81,7 +81,7 @@ def list_machines(
 
 @app.command()
 @flat
-def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
+def show(name: Name, service: ServiceOptions, output: Output = Form.TABLE) -> None:
     """A machine: where it stands, how it is, what it has free, and its VMs."""
     with service.open() as client:
         found = client.get_machine(name)
@@ -113,7 +113,7 @@ def _amount(resource: ResourceView, free: Mapping[str, int], capacity: Mapping[s
 
 
 def _become(
-    state: MachineState, names: list[str] | None, rack: str, service: Service, if_match: int | None, output: Form
+    state: MachineState, names: list[str] | None, rack: str, service: ServiceOptions, if_match: int | None, output: Form
 ) -> None:
     """Say of machines how they are. One by one, each is done or not done by itself; a rack at once."""
     from roost.wire.machines import MachineChange
@@ -145,7 +145,7 @@ def _tell_of_vms(vms: int, machines: str) -> None:
 @app.command()
 @flat
 def drain(
-    service: Service, names: Names = None, rack: Rack = "", if_match: IfMatch = None, output: Output = Form.TABLE
+    service: ServiceOptions, names: Names = None, rack: Rack = "", if_match: IfMatch = None, output: Output = Form.TABLE
 ) -> None:
     """Put no new VMs on machines. Those that run there stay, until they are moved by `roost heal now`.
 
@@ -159,7 +159,7 @@ def drain(
 @app.command()
 @flat
 def down(
-    service: Service, names: Names = None, rack: Rack = "", if_match: IfMatch = None, output: Output = Form.TABLE
+    service: ServiceOptions, names: Names = None, rack: Rack = "", if_match: IfMatch = None, output: Output = Form.TABLE
 ) -> None:
     """Machines do not work: their VMs are placed again elsewhere (roost heal).
 
@@ -173,7 +173,7 @@ def down(
 @app.command()
 @flat
 def ready(
-    service: Service, names: Names = None, rack: Rack = "", if_match: IfMatch = None, output: Output = Form.TABLE
+    service: ServiceOptions, names: Names = None, rack: Rack = "", if_match: IfMatch = None, output: Output = Form.TABLE
 ) -> None:
     """Machines may get VMs again."""
     _become("ready", names, rack, service, if_match, output)
@@ -182,7 +182,7 @@ def ready(
 @app.command()
 @flat
 def quarantine(
-    service: Service, names: Names = None, rack: Rack = "", if_match: IfMatch = None, output: Output = Form.TABLE
+    service: ServiceOptions, names: Names = None, rack: Rack = "", if_match: IfMatch = None, output: Output = Form.TABLE
 ) -> None:
     """Machines are suspected of something: no new VMs. Those that run there stay."""
     _become("quarantined", names, rack, service, if_match, output)
@@ -192,8 +192,8 @@ def quarantine(
 @flat
 def set_(
     name: Name,
-    service: Service,
-    state: Annotated[State | None, typer.Option("--state", help="Its state.")] = None,
+    service: ServiceOptions,
+    state: Annotated[StateChoice | None, typer.Option("--state", help="Its state.")] = None,
     health: Annotated[int | None, typer.Option("--health", help="0 to 100.", min=0, max=100)] = None,
     failures: Annotated[int | None, typer.Option("--failures", help="Failures of late.", min=0, max=32_767)] = None,
     versions_behind: Annotated[
@@ -227,7 +227,7 @@ def set_(
 @app.command()
 @flat
 def add(
-    service: Service,
+    service: ServiceOptions,
     file: Annotated[str, typer.Option("--file", help="Machines as JSON, or - for the input.")],
     key: Key = "",
     dry_run: DryRun = False,
@@ -262,7 +262,7 @@ def _new_machines(text: bytes, where: str) -> list[NewMachine]:
 @flat
 def remove(
     names: Annotated[list[str], typer.Argument(help="Machines.", metavar="NAME...")],
-    service: Service,
+    service: ServiceOptions,
     dry_run: DryRun = False,
     output: Output = Form.TABLE,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roost.cli.exits import Exit
-from roost.cli.options import Service, flat
+from roost.cli.options import ServiceOptions, flat
 from roost.cli.output import Form, Output, advise, print_facts, print_json, print_table, progress, say, when
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Cluster = Annotated[str, typer.Option("--cluster", help="Only machines of this c
 
 @app.command()
 @flat
-def plan(service: Service, cluster: Cluster = "", output: Output = Form.TABLE) -> None:
+def plan(service: ServiceOptions, cluster: Cluster = "", output: Output = Form.TABLE) -> None:
     """The update domains in the order in which they are walked: machines, those that are ready, and VMs to move.
 
     \b
@@ -54,7 +54,7 @@ def plan(service: Service, cluster: Cluster = "", output: Output = Form.TABLE) -
 
 @app.command()
 @flat
-def status(service: Service, output: Output = Form.TABLE) -> None:
+def status(service: ServiceOptions, output: Output = Form.TABLE) -> None:
     """Who walks through the zone, where it is, and when it was last heard of. Exit code 2 if nobody does.
 
     \b
@@ -82,7 +82,7 @@ def status(service: Service, output: Output = Form.TABLE) -> None:
 @app.command()
 @flat
 def run(
-    service: Service,
+    service: ServiceOptions,
     domain: Annotated[
         list[int] | None, typer.Option("--domain", help="Only this update domain; repeatable.", min=0)
     ] = None,

@@ -64,7 +64,7 @@ def _about(panel: str, *names: str, **more: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Service:
+class ServiceOptions:
     """Where the service is."""
 
     url: Annotated[str | None, _about(SERVICE, "--url", help="http://127.0.0.1:7117 unless set; or ROOST_URL.")] = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.options import DryRun, Key, Rules, Service, flat, own_rules
+from roost.cli.options import DryRun, Key, Rules, ServiceOptions, flat, own_rules
 from roost.cli.output import (
     Form,
     Output,
@@ -130,7 +130,7 @@ def check(
 
 @app.command(rich_help_panel=THERE)
 @flat
-def available(service: Service, output: Output = Form.TABLE) -> None:
+def available(service: ServiceOptions, output: Output = Form.TABLE) -> None:
     """Every policy that the service can decide by, and for which share of the tenants it does."""
     with service.open() as client:
         found = client.list_policies().items
@@ -149,7 +149,7 @@ def available(service: Service, output: Output = Form.TABLE) -> None:
 
 @app.command(rich_help_panel=THERE)
 @flat
-def text(name: Name, service: Service) -> None:
+def text(name: Name, service: ServiceOptions) -> None:
     """A policy of the service, as YAML.
 
     \b
@@ -163,7 +163,7 @@ def text(name: Name, service: Service) -> None:
 @flat
 def put(
     file: Annotated[str, typer.Argument(help="A policy file, or - for the input.", metavar="FILE")],
-    service: Service,
+    service: ServiceOptions,
     key: Key = "",
     dry_run: DryRun = False,
     output: Output = Form.TABLE,
@@ -197,7 +197,7 @@ def put(
 @flat
 def activate(
     name: Name,
-    service: Service,
+    service: ServiceOptions,
     against: Annotated[str, typer.Option("--against", help="Compare it with another policy.")] = "",
     share: Annotated[
         float, typer.Option("--share", help="Of the tenants, that the other one decides for.", min=0, max=1)
@@ -224,7 +224,7 @@ def activate(
 
 @app.command(rich_help_panel=THERE)
 @flat
-def active(service: Service, output: Output = Form.TABLE) -> None:
+def active(service: ServiceOptions, output: Output = Form.TABLE) -> None:
     """Which policy decides, and which one it is compared with."""
     with service.open() as client:
         found = client.active_policy()
@@ -246,7 +246,7 @@ def active(service: Service, output: Output = Form.TABLE) -> None:
 @app.command(rich_help_panel=THERE)
 @flat
 def results(
-    service: Service,
+    service: ServiceOptions,
     hours: Annotated[
         float | None, typer.Option("--hours", help="Of the last so many hours; else since the last activation.", min=0)
     ] = None,
@@ -272,7 +272,7 @@ def results(
 @app.command(rich_help_panel=THERE)
 @flat
 def shadow(
-    service: Service,
+    service: ServiceOptions,
     name: Annotated[str, typer.Argument(help="The policy; none with --off.", metavar="[NAME]")] = "",
     share: Annotated[float, typer.Option("--share", help="Of the tenants that it looks at.", min=0, max=1)] = 1.0,
     off: Annotated[bool, typer.Option("--off", help="Let no policy decide in the shadow.")] = False,
@@ -308,7 +308,7 @@ def shadow(
 
 @app.command(rich_help_panel=THERE)
 @flat
-def differences(service: Service, output: Output = Form.TABLE) -> None:
+def differences(service: ServiceOptions, output: Output = Form.TABLE) -> None:
     """What the policy in the shadow would have decided otherwise: by rule, and the latest ones explained.
 
     Of the worker that answers; the metric roost_shadow_changed_total has those of all.
@@ -345,7 +345,7 @@ def differences(service: Service, output: Output = Form.TABLE) -> None:
 
 @app.command(rich_help_panel=THERE)
 @flat
-def delete(name: Name, service: Service, key: Key = "") -> None:
+def delete(name: Name, service: ServiceOptions, key: Key = "") -> None:
     """Forget a policy. One that is active goes on deciding; decisions that it made can still be explained."""
     with service.open() as client:
         client.delete_policy(name, key=key)

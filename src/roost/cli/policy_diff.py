@@ -137,7 +137,7 @@ def _name_of(run: Run) -> str:
 def _on_history(url: str, since: int | None, first: str, second: str, seeds: int, rules: OwnRules) -> Diff:
     from roost.api.policies import PolicyBook
     from roost.cli.whatif_source import named_policy
-    from roost.sim.diff_history import RECORDED, History, diff_history
+    from roost.sim.diff_history import RECORDED, StoreHistory, diff_history
     from roost.wiring import open_store
 
     store = open_store(url, read_only=True)
@@ -149,7 +149,7 @@ def _on_history(url: str, since: int | None, first: str, second: str, seeds: int
         book = PolicyBook(ledger.registry, policies[-1], rules)
         decided_by = policies[0] if second else None
         with errors().status("Reading the feed") as status:
-            history = History(store, since)
+            history = StoreHistory(store, since)
             return diff_history(history, decided_by, policies[-1], seeds, book.recorded, status.update)
     finally:
         store.close()

@@ -46,7 +46,7 @@ def serve(
     reads limits, logging, retention and certificates anew. `roost config describe` tells every setting.
     """
     from roost.api import logs
-    from roost.api.server import Origin, address_to_bind, listen, run
+    from roost.api.server import SettingsSource, address_to_bind, listen, run
     from roost.api.workers import Workers
     from roost.rules.own import OwnRules
     from roost.rules.policy import PolicySource
@@ -67,7 +67,7 @@ def serve(
     for each in override or ():
         name, _, value = each.partition("=")
         given[name] = value
-    origin = Origin(config, {name: value for name, value in given.items() if value is not None})
+    origin = SettingsSource(config, {name: value for name, value in given.items() if value is not None})
     settings = load(origin.file, os.environ, origin.overrides).settings
     logs.set_up(settings.log)
     several = settings.server.workers > 1

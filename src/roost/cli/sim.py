@@ -19,7 +19,7 @@ from roost.cli.progress import bars
 
 if TYPE_CHECKING:
     from roost.sim.experiment import Experiment
-    from roost.sim.result import Result
+    from roost.sim.result import RunResult
     from roost.sim.runs import Run
 
 SIZES = ("machines", "utilisation")  # of a fleet: one or the other
@@ -220,7 +220,7 @@ def _perform(folder: Path, processes: int, output: Form) -> None:
         say(f"report: {folder / REPORT}")
 
 
-def _write(results: Sequence[Result], folders: Sequence[Path], to: Path, title: str, output: Form) -> None:
+def _write(results: Sequence[RunResult], folders: Sequence[Path], to: Path, title: str, output: Form) -> None:
     from roost.model.errors import InvalidInput
     from roost.sim.report import report as page
     from roost.sim.runs import unfinished
@@ -243,7 +243,7 @@ def _name_of(run: Run) -> str:
     return run.folder
 
 
-def _show(results: Sequence[Result], output: Form) -> None:
+def _show(results: Sequence[RunResult], output: Form) -> None:
     """The measures, as a table or as JSON. For people, those that have nothing to tell are only named."""
     from roost.sim.comparison import summary_table, variants
     from roost.sim.prose import circumstances

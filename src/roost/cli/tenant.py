@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roost.cli.exits import Exit, exit_of
-from roost.cli.options import ConstraintOptions, DryRun, IfMatch, Key, Paging, Service, VMs, flat
+from roost.cli.options import ConstraintOptions, DryRun, IfMatch, Key, Paging, ServiceOptions, VMs, flat
 from roost.cli.output import Form, Output, advise, decode, print_facts, print_json, print_table, read_input, say
 from roost.model.errors import InvalidInput
 from roost.model.readable import as_counted
@@ -29,7 +29,7 @@ Name = Annotated[str, typer.Argument(help="The tenant's name.", metavar="NAME")]
 def create(
     vms: VMs,
     constraints: ConstraintOptions,
-    service: Service,
+    service: ServiceOptions,
     name: Annotated[str, typer.Argument(help="What it is to be called.", metavar="NAME")] = "",
     file: Annotated[str, typer.Option("--file", help="A request as JSON, or - for the input, instead.")] = "",
     key: Key = "",
@@ -67,7 +67,7 @@ def create(
 def scale_out(
     name: Name,
     vms: VMs,
-    service: Service,
+    service: ServiceOptions,
     key: Key = "",
     if_match: IfMatch = None,
     dry_run: DryRun = False,
@@ -91,7 +91,7 @@ def scale_out(
 def scale_in(
     name: Name,
     vm: Annotated[list[str], typer.Argument(help="Whole names: web/0 web/3.", metavar="VM...")],
-    service: Service,
+    service: ServiceOptions,
     key: Key = "",
     if_match: IfMatch = None,
     dry_run: DryRun = False,
@@ -111,7 +111,7 @@ def scale_in(
 @flat
 def delete(
     name: Name,
-    service: Service,
+    service: ServiceOptions,
     key: Key = "",
     if_match: IfMatch = None,
     dry_run: DryRun = False,
@@ -130,7 +130,7 @@ def delete(
 
 @app.command()
 @flat
-def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
+def show(name: Name, service: ServiceOptions, output: Output = Form.TABLE) -> None:
     """A tenant: its constraints, its generation, its VMs and where they run."""
     with service.open() as client:
         found = client.get_tenant(name)
@@ -171,7 +171,7 @@ def _terms(wanted: AvailabilitySet) -> str:
 @flat
 def list_tenants(
     paging: Paging,
-    service: Service,
+    service: ServiceOptions,
     prefix: Annotated[str, typer.Option("--prefix", help="Only names that begin so.")] = "",
     output: Output = Form.TABLE,
 ) -> None:
@@ -200,7 +200,7 @@ def list_tenants(
 @flat
 def batch(
     file: Annotated[str, typer.Argument(help="A file, or - for the input.", metavar="FILE")],
-    service: Service,
+    service: ServiceOptions,
     at_once: Annotated[int, typer.Option("--at-once", help="Requests in one call.", min=1, max=10_000)] = 500,
     dry_run: DryRun = False,
     output: Output = Form.TABLE,

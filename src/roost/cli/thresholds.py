@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.options import DryRun, Key, Service, flat
+from roost.cli.options import DryRun, Key, ServiceOptions, flat
 from roost.cli.output import Form, Output, advise, print_json, print_table, when
 from roost.cli.tenant import show_done
 from roost.model.errors import InvalidInput, UnknownName
@@ -33,7 +33,7 @@ Cluster = Annotated[str, typer.Argument(help="The cluster.", metavar="CLUSTER")]
 
 @app.command("list")
 @flat
-def list_thresholds(service: Service, output: Output = Form.TABLE) -> None:
+def list_thresholds(service: ServiceOptions, output: Output = Form.TABLE) -> None:
     """What each cluster keeps and has, who says so (the zone file, or the registry: an operator), and what has stopped.
 
     Empty is a machine without a VM of the highest priority band: VMs of lower bands may run in what is kept.
@@ -57,7 +57,7 @@ def list_thresholds(service: Service, output: Output = Form.TABLE) -> None:
 @flat
 def set_thresholds(
     cluster: Cluster,
-    service: Service,
+    service: ServiceOptions,
     new: Annotated[
         int | None, typer.Option("--new", help="Where new deployments stop.", min=0, metavar="MACHINES")
     ] = None,
@@ -144,7 +144,7 @@ def _naming_options() -> Iterator[None]:
 @app.command()
 @flat
 def clear(
-    cluster: Cluster, service: Service, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE
+    cluster: Cluster, service: ServiceOptions, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE
 ) -> None:
     """Keep as many empty machines in a cluster as the zone file says."""
     with service.open() as client:
@@ -155,7 +155,7 @@ def clear(
 @app.command()
 @flat
 def compute(
-    service: Service,
+    service: ServiceOptions,
     target_healing: Annotated[
         float, typer.Option(help="Share of the time in which more machines may be down than are kept.")
     ] = 0.001,

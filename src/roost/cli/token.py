@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.options import Service, StoreOption, flat
+from roost.cli.options import ServiceOptions, StoreOption, flat
 from roost.cli.output import Form, Output, advise, decode, print_json, print_table, say, when
 from roost.model.errors import InUse, InvalidInput, UnknownName
 from roost.model.tokens import check_name
@@ -38,7 +38,7 @@ class ScopeName(StrEnum):
 @flat
 def create(
     name: Name,
-    service: Service,
+    service: ServiceOptions,
     scope: Annotated[list[ScopeName], typer.Option("--scope", help="What it allows; repeatable.")],
     namespace: Annotated[
         str, typer.Option("--namespace", help="Bind it to tenants called NS or NS.something.", metavar="NS")
@@ -77,7 +77,7 @@ def create(
 
 @app.command("list")
 @flat
-def list_tokens(service: Service, store: StoreOption = None, output: Output = Form.TABLE) -> None:
+def list_tokens(service: ServiceOptions, store: StoreOption = None, output: Output = Form.TABLE) -> None:
     """All tokens, without their secrets."""
     if store is not None:
         found = _list(store)
@@ -100,7 +100,7 @@ def list_tokens(service: Service, store: StoreOption = None, output: Output = Fo
 @flat
 def revoke(
     name: Name,
-    service: Service,
+    service: ServiceOptions,
     force: Annotated[bool, typer.Option("--force", help="Also the last one with scope admin.")] = False,
     store: StoreOption = None,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from roost.cli.options import DryRun, Key, Paging, Service, flat
+from roost.cli.options import DryRun, Key, Paging, ServiceOptions, flat
 from roost.cli.output import Form, Output, advise, lasted, print_facts, print_json, print_table, say, when
 from roost.cli.tenant import show_done
 from roost.model.readable import as_counted
@@ -19,7 +19,7 @@ app = typer.Typer(help="Look at VMs, move them, and delete single ones.", no_arg
 Name = Annotated[str, typer.Argument(help="Its whole name: web/0.", metavar="TENANT/NAME")]
 
 
-class Step(StrEnum):
+class MoveStep(StrEnum):
     """What can be done of a move."""
 
     HOLD = "hold"
@@ -30,10 +30,10 @@ class Step(StrEnum):
 
 LOST = "its machine is down: it waits to be healed"
 DONE = {
-    Step.HOLD: "held room for {vm} on {machine}",
-    Step.FINISH: "moved {vm} to {machine}",
-    Step.CANCEL: "gave back the room for {vm} on {machine}",
-    Step.WHOLE: "moved {vm} to {machine}",
+    MoveStep.HOLD: "held room for {vm} on {machine}",
+    MoveStep.FINISH: "moved {vm} to {machine}",
+    MoveStep.CANCEL: "gave back the room for {vm} on {machine}",
+    MoveStep.WHOLE: "moved {vm} to {machine}",
 }
 
 
@@ -41,7 +41,7 @@ DONE = {
 @flat
 def list_vms(
     paging: Paging,
-    service: Service,
+    service: ServiceOptions,
     tenant: Annotated[str, typer.Option("--tenant", help="Only this one's.")] = "",
     machine: Annotated[str, typer.Option("--machine", help="Only those on this one.")] = "",
     output: Output = Form.TABLE,
@@ -68,7 +68,7 @@ def list_vms(
 
 @app.command()
 @flat
-def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
+def show(name: Name, service: ServiceOptions, output: Output = Form.TABLE) -> None:
     """Where a VM runs, what it is, since when, and which decision put it there.
 
     \b
@@ -99,7 +99,9 @@ def show(name: Name, service: Service, output: Output = Form.TABLE) -> None:
 
 @app.command()
 @flat
-def delete(name: Name, service: Service, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE) -> None:
+def delete(
+    name: Name, service: ServiceOptions, key: Key = "", dry_run: DryRun = False, output: Output = Form.TABLE
+) -> None:
     """Release one VM.
 
     \b
@@ -114,11 +116,11 @@ def delete(name: Name, service: Service, key: Key = "", dry_run: DryRun = False,
 @flat
 def move(
     name: Name,
-    service: Service,
+    service: ServiceOptions,
     to: Annotated[str, typer.Option("--to", help="Where it is to run.", metavar="MACHINE")],
     step: Annotated[
-        Step, typer.Option("--step", help="Hold room there, then finish or cancel; or the whole move at once.")
-    ] = Step.WHOLE,
+        MoveStep, typer.Option("--step", help="Hold room there, then finish or cancel; or the whole move at once.")
+    ] = MoveStep.WHOLE,
     key: Key = "",
     dry_run: DryRun = False,
     output: Output = Form.TABLE,
@@ -142,11 +144,11 @@ def move(
         show_done(done, DONE[step].format(vm=name, machine=to), output)
 
 
-def _nothing_to_do(name: str, machine: str, step: Step, there: set[str]) -> str:
+def _nothing_to_do(name: str, machine: str, step: MoveStep, there: set[str]) -> str:
     """What is so already, if a step changes nothing; `there`: what the machine had before."""
     held = hold_of(name) in there
-    if step is Step.CANCEL:
+    if step is MoveStep.CANCEL:
         return "" if held else f"nothing was held for {name} on {machine}"
-    if step is Step.HOLD and held:
+    if step is MoveStep.HOLD and held:
         return f"room for {name} is held on {machine} already"
     return f"{name} runs on {machine} already" if name in there else ""

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roost.cli.exits import Exit, exit_of
-from roost.cli.options import Service, flat
+from roost.cli.options import ServiceOptions, flat
 from roost.cli.output import STORE, Form, Output, advise, errors, print_json, print_table, progress, say
 from roost.cli.whatif_source import PolicyOption, Source
 from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from roost.client import Client
-    from roost.whatif.carry_out import Result
-    from roost.whatif.mover import Mover, Outcome, Step
-    from roost.whatif.plan import Move, Plan
+    from roost.whatif.carry_out import CarryOutResult
+    from roost.whatif.mover import Mover, Step, StepOutcome
+    from roost.whatif.plan import Plan, PlannedMove
     from roost.whatif.progress import Reached
 
 SHOWN = 20  # moves of a plan
@@ -55,11 +55,11 @@ def migrate(
       roost whatif migrate --budget 5% --tenant 'batch-*' --priority spot
       roost whatif migrate --snapshot zone-now.json --cost 4 -o json
     """
-    from roost.whatif.plan import Terms, write_plan
+    from roost.whatif.plan import PlanTerms, write_plan
     from roost.whatif.planner import plan_moves
 
     ledger = source.ledger()
-    terms = Terms(
+    terms = PlanTerms(
         budget=_budget(budget, len(ledger.vms)),
         tenants=tuple(tenant or ()),
         types=tuple(vm_type or ()),
@@ -141,10 +141,10 @@ class HttpMover:
                 return None
             raise
 
-    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> Outcome:
+    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> StepOutcome:
         """Ask the service; what it cannot do just now is raised, what it refuses is not."""
         from roost.client import ServiceProblem
-        from roost.whatif.mover import Outcome
+        from roost.whatif.mover import StepOutcome
 
         del tenant  # the service knows
         try:
@@ -153,12 +153,12 @@ class HttpMover:
             if exit_of(problem.code) in (Exit.UNAVAILABLE, Exit.NOT_ALLOWED):
                 raise
             again = problem.code == "roost.retries_exhausted"
-            return Outcome(False, problem.problem.detail or problem.problem.title, again=again)
-        return Outcome(True)
+            return StepOutcome(False, problem.problem.detail or problem.problem.title, again=again)
+        return StepOutcome(True)
 
 
 @contextmanager
-def _mover(service: Service, store: str | None, plan: Plan) -> Iterator[Mover]:
+def _mover(service: ServiceOptions, store: str | None, plan: Plan) -> Iterator[Mover]:
     """Who moves VMs in the zone that a plan is for."""
     if store is None:
         with service.open() as client:
@@ -190,7 +190,7 @@ def _check_zone(name: str, plan: Plan) -> None:
 @flat
 def apply(
     plan: Annotated[Path, typer.Argument(help="What `roost whatif migrate --to` wrote.")],
-    service: Service,
+    service: ServiceOptions,
     store: Annotated[str | None, typer.Option("--store", help=f"Work without a service. {STORE}")] = None,
     run: Annotated[
         str, typer.Option("--run", help="What copies a VM: 'migrate {vm} {source} {target}'. Nothing, if left out.")
@@ -223,7 +223,7 @@ def apply(
     ):
         ended = [move.number for move in chosen.moves if reached.ended(move.number)]
 
-        def tell(move: Move, step: Reached, detail: str) -> None:
+        def tell(move: PlannedMove, step: Reached, detail: str) -> None:
             if step in ENDS:
                 ended.append(move.number)
                 show(f"{move.vm} {step}", len(ended) / len(chosen.moves))
@@ -236,7 +236,7 @@ def apply(
         raise typer.Exit(Exit.NO_ROOM)
 
 
-def _show_result(result: Result, output: Form) -> None:
+def _show_result(result: CarryOutResult, output: Form) -> None:
     if output is Form.JSON:
         print_json(result)
         return

@@ -13,7 +13,7 @@ from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from roost.whatif.scenario import Effect, Repacked
-    from roost.whatif.stage import State
+    from roost.whatif.stage import ZoneState
 
 SHOWN = 10  # VMs without a machine
 Racks = Annotated[int, typer.Option("--racks", help="How many.", min=1)]
@@ -227,7 +227,7 @@ def _show(effect: Effect, output: Form) -> None:
         say(f"in fewer fault domains than they ask for: {shown}{' …' if len(effect.unspread) > SHOWN else ''}")
 
 
-def _compare(before: State, after: State) -> None:
+def _compare(before: ZoneState, after: ZoneState) -> None:
     rows: list[tuple[str, str, str]] = []
     for name in ("utilisation", "density"):
         rows.append((name, f"{getattr(before, name):.2%}", f"{getattr(after, name):.2%}"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.options import Rules, Service, own_rules
+from roost.cli.options import Rules, ServiceOptions, own_rules
 from roost.cli.output import STORE, advise, read_input
 from roost.model.errors import InvalidInput
 
@@ -29,7 +29,7 @@ PolicyOption = Annotated[
 
 
 @dataclass(frozen=True)
-class Source(Service):
+class Source(ServiceOptions):
     """A zone at one moment: of a service unless something else is named."""
 
     store: Annotated[str | None, typer.Option("--store", help=f"{STORE} It is only read.", rich_help_panel=PANEL)] = (

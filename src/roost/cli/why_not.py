@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roost.cli.explain import TENANT, PolicyOption, Tenant, decision_of, find_given, recalled
-from roost.cli.options import ConstraintOptions, Rules, Service, StoreOption, VMs, Which, flat
+from roost.cli.options import ConstraintOptions, Rules, ServiceOptions, StoreOption, VMs, Which, flat
 from roost.cli.output import Form, Output, print_json, say
 from roost.model.request import UNCONSTRAINED
 
@@ -21,7 +21,7 @@ def why_not(
     machine: Annotated[str, typer.Argument(help="The machine.", metavar="MACHINE")],
     vms: VMs,
     constraints: ConstraintOptions,
-    service: Service,
+    service: ServiceOptions,
     decision: Annotated[
         str,
         typer.Option(

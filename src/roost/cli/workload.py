@@ -13,7 +13,7 @@ from roost.cli.output import Form, Output, advise, print_facts, print_json, prin
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from roost.traces.description import Description
+    from roost.traces.description import WorkloadDescription
     from roost.traces.workload import Workload
 
 SHOWN = 12  # types in a table
@@ -22,7 +22,7 @@ SOURCE = "azure-2017 (built in), a file in Roost's own form, or KIND:FILE as wit
 app = typer.Typer(help="Read, write and look at workloads: what tenants ask for, and when.", no_args_is_help=True)
 
 
-class Kind(StrEnum):
+class TraceForm(StrEnum):
     """Forms that others publish workloads in, and machines."""
 
     AZURE_PACKING = "azure-packing"
@@ -46,7 +46,7 @@ def workload() -> None:
 @app.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(help="The trace.", metavar="FILE")],
-    kind: Annotated[Kind, typer.Option("--from", help="The form it is in.")],
+    kind: Annotated[TraceForm, typer.Option("--from", help="The form it is in.")],
     to: Annotated[Path, typer.Option("--to", help="Write it here: .csv, .csv.gz or .parquet.")],
     seed: Seed = 0,
     interval: Annotated[float, typer.Option(help="Seconds between VMs of huawei-topology.", min=0.0)] = 1.0,
@@ -66,7 +66,7 @@ def import_(
     from roost.traces.reading import Reading
     from roost.traces.sources import READERS
 
-    if kind is Kind.NODE_LIST:
+    if kind is TraceForm.NODE_LIST:
         _import_machines(file, racks, to, skip_bad_rows)
         return
     check_target(to)
@@ -166,7 +166,7 @@ def _tell_skipped(skipped: Mapping[str, int]) -> None:
         advise(f"left out {counted(count, 'row')}: {reason}")
 
 
-def _show(seen: Description) -> None:
+def _show(seen: WorkloadDescription) -> None:
     lifetimes = ", ".join(f"{name} {duration(seconds)}" for name, seconds in seen.lifetimes_s.items())
     facts = {
         "workload": seen.name,

@@ -34,7 +34,7 @@ def _about(panel: str, text: str, **more: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ShapeOptions:
     """The fields of a `WorkloadShape`, with its defaults."""
 
     mix: Annotated[Mix, _about(SHAPE, "Types and cores as in this zone of Protean's tables.")] = Mix.ZONE1
@@ -54,7 +54,7 @@ class Shape:
 @flat
 def generate(
     to: Annotated[Path, typer.Option("--to", help="Write it here: .csv, .csv.gz or .parquet.")],
-    shape: Shape,
+    shape: ShapeOptions,
     utilisation: Annotated[
         float | None, _about(SIZE, "Instead: as many as bring the cores to this utilisation.", min=0.0, max=1.0)
     ] = None,

@@ -31,7 +31,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 RETRIES = 3
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts; a service that wants more is left to the caller
 ANSWERS_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-_DEFAULT = settings.Client()
+_DEFAULT = settings.ClientSection()
 _problem = msgspec.json.Decoder(Problem).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -71,7 +71,7 @@ class Connection(Generic[Http, Transport]):
         raise NotImplementedError
 
     @classmethod
-    def from_settings(cls, chosen: settings.Client | None = None, *, retries: int = RETRIES) -> Self:
+    def from_settings(cls, chosen: settings.ClientSection | None = None, *, retries: int = RETRIES) -> Self:
         """A client as settings say; without any, as roost.toml and the environment (ROOST_URL, ROOST_TOKEN) say."""
         if chosen is None:
             chosen = settings.load(None, os.environ, {}).settings.client

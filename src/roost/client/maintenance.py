@@ -25,7 +25,7 @@ import msgspec
 from roost.client.client import Client
 from roost.client.errors import ServiceProblem
 from roost.client.lease import Lease
-from roost.client.waves import Group, Key, group_of, groups_of, portion
+from roost.client.waves import Key, SpreadGroup, group_of, groups_of, portion
 from roost.model.errors import RoostError
 from roost.model.request import HOLD
 from roost.wire.healing import HealingResult, HealingWish, YetToUpdate
@@ -292,7 +292,7 @@ class Walk:
             said = f"{turn.moved:,} VMs run elsewhere, {turn.evicted:,} were evicted"
             self._tell(turn.number, f"of {number:,}, {said}, {len(turn.unmoved):,} found no machine")
 
-    def _look(self, vms: Sequence[VMView]) -> tuple[list[VMView], dict[Key, Group]]:
+    def _look(self, vms: Sequence[VMView]) -> tuple[list[VMView], dict[Key, SpreadGroup]]:
         """Those that still run where they did, and whom they count with. Those of machines that are down are healed."""
         names = dict.fromkeys(vm.tenant for vm in vms)
         tenants = [tenant for name in names if (tenant := _if_there(self._client.get_tenant, name))]

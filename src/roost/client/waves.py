@@ -18,7 +18,7 @@ from roost.wire.tenants import TenantView, VMView
 Key = tuple[str, str]  # tenant and set
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class SpreadGroup(msgspec.Struct, frozen=True, kw_only=True):
     """VMs that count for one another: those of an availability set, or a tenant's that are in none."""
 
     name: str
@@ -43,7 +43,7 @@ def group_of(vm: VMView) -> Key:
     return vm.tenant, vm.set
 
 
-def groups_of(tenants: Iterable[TenantView], down: Collection[str]) -> dict[Key, Group]:
+def groups_of(tenants: Iterable[TenantView], down: Collection[str]) -> dict[Key, SpreadGroup]:
     """The groups of some tenants, if these machines are down."""
     found = {}
     for tenant in tenants:
@@ -53,7 +53,7 @@ def groups_of(tenants: Iterable[TenantView], down: Collection[str]) -> dict[Key,
             of = key[1]
             most = most_at_once(number, tenant.constraints.terms(of).constraints.min_update_domains)
             name = f"set {of} of {tenant.tenant}" if of else tenant.tenant
-            found[key] = Group(name=name, vms=number, most=most, down=lost[key])
+            found[key] = SpreadGroup(name=name, vms=number, most=most, down=lost[key])
     return found
 
 
@@ -62,7 +62,7 @@ def most_at_once(vms: int, update_domains: int) -> int:
     return math.ceil(vms / update_domains) if update_domains else vms
 
 
-def portion(vms: Sequence[VMView], groups: Mapping[Key, Group]) -> tuple[list[VMView], list[VMView]]:
+def portion(vms: Sequence[VMView], groups: Mapping[Key, SpreadGroup]) -> tuple[list[VMView], list[VMView]]:
     """The VMs that may go now, and those that have to stay meanwhile."""
     taken: Counter[Key] = Counter()
     wave, later = [], []

@@ -4,7 +4,7 @@
                               │                          │   ▲
                               │                  yields ─┘   └─ result: what takes long is done by an executor,
                               │                                 in other threads; in the simulator at once
-                              └── what it took, what went wrong: `Health`, for metrics, /readyz and `roost duties`
+                              └── what it took, what went wrong: `DutyRecord`, for metrics, /readyz and `roost duties`
 
 A duty is a name, a period and a step. It keeps no thread and no clock of its own: whoever runs it (the service, a
 worker, the simulator) tells it the time. A step that fails is logged and counted; neither the others nor the next step
@@ -49,7 +49,7 @@ class Duty(Protocol):
         """Look, and ask for what is to be done. `now`: seconds that only go on. Must not wait: it yields instead."""
 
 
-class Health(msgspec.Struct):
+class DutyRecord(msgspec.Struct):
     """How a duty fares."""
 
     runs: int = 0
@@ -75,7 +75,7 @@ class AtOnce(Executor):
 NOTHING = AtOnce().submit(lambda: None)  # what a step begins with
 
 
-class Turn(msgspec.Struct):
+class DutyTurn(msgspec.Struct):
     """A step that is under way."""
 
     step: Pausing
@@ -94,12 +94,12 @@ class Roster:
     ) -> None:
         """`executor`: does what steps yield, else that is done at once. `timer`: measures how long steps take."""
         self.duties = tuple(duties)
-        self.health = {duty.name: Health() for duty in self.duties}
+        self.health = {duty.name: DutyRecord() for duty in self.duties}
         if len(self.health) < len(self.duties):
             raise ValueError("two duties have the same name")
         self._executor, self._timer = executor or AtOnce(), timer
         self._next: dict[str, float] = {}  # by name: when it is due
-        self._under_way: dict[str, Turn] = {}  # by name
+        self._under_way: dict[str, DutyTurn] = {}  # by name
 
     def find(self, kind: type[D]) -> D | None:
         """The duty of a kind, if this runner has it."""
@@ -122,11 +122,11 @@ class Roster:
             if turn is None and now >= self._next.setdefault(duty.name, now + duty.period):
                 self._next[duty.name] = now + duty.period
                 self.health[duty.name].last_run = now
-                turn = Turn(_begun(duty, now), self._timer(), NOTHING)
+                turn = DutyTurn(_begun(duty, now), self._timer(), NOTHING)
             if turn is not None:
                 self._go_on(duty.name, turn)
 
-    def _go_on(self, name: str, turn: Turn) -> None:
+    def _go_on(self, name: str, turn: DutyTurn) -> None:
         error = ""
         try:
             while turn.awaited.done():
@@ -143,7 +143,7 @@ class Roster:
             error = f"{type(problem).__name__}: {problem}"
         self._note(self.health[name], turn, error)
 
-    def _note(self, health: Health, turn: Turn, error: str) -> None:
+    def _note(self, health: DutyRecord, turn: DutyTurn, error: str) -> None:
         health.runs += 1
         health.failures += bool(error)
         health.last_error, health.last_seconds = error, self._timer() - turn.began
@@ -156,7 +156,7 @@ def _begun(duty: Duty, now: float) -> Pausing:
         yield from pausing
 
 
-def _next_of(turn: Turn) -> Callable[[], Any]:
+def _next_of(turn: DutyTurn) -> Callable[[], Any]:
     """What a step wants to have done next, now that it has what it waited for."""
     error = turn.awaited.exception()
     return turn.step.throw(error) if error else turn.step.send(turn.awaited.result())

@@ -66,7 +66,7 @@ def urgency(allocator: Allocator, vm: RunningVM) -> tuple[int, float, str]:
     return vm.shape.traits["priority"], -float(share.max()), vm.name
 
 
-class Lost(msgspec.Struct):
+class LostVM(msgspec.Struct):
     """A VM that is to be healed."""
 
     since: float  # when it was lost, by the healer's clock
@@ -109,7 +109,7 @@ class Healer:
         self.counts = HealingCounts()
         self._down: set[str] = set()  # machines, as of the last look
         self._held = 0  # VMs on these, then
-        self._lost: dict[str, Lost] = {}  # VMs that are not healed, by name
+        self._lost: dict[str, LostVM] = {}  # VMs that are not healed, by name
         self._new: list[RunningVM] = []  # of these, those that are to be asked for
         self._asked: set[str] = set()  # and those under way
         self._turns = Turns(agent, clock)  # and those that found no machine
@@ -126,7 +126,7 @@ class Healer:
         self._failures.clear()  # when those went down that were down before this began, others know
 
     @property
-    def waiting(self) -> Mapping[str, Lost]:
+    def waiting(self) -> Mapping[str, LostVM]:
         """VMs that are to be healed, by name."""
         return self._lost
 
@@ -195,7 +195,7 @@ class Healer:
     def _note_lost(self, now: float) -> None:
         lost = lost_vms(self._agent.allocator)
         names, known = self._agent.allocator.zone.machine_names, self._lost
-        self._lost = {vm.name: known.get(vm.name) or Lost(now, names[vm.machine]) for vm in lost}
+        self._lost = {vm.name: known.get(vm.name) or LostVM(now, names[vm.machine]) for vm in lost}
         for name in known.keys() - self._lost.keys():
             self._forget(name)
         waiting = {vm.name for vm in self._new}

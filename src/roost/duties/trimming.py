@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from roost.duties.duty import Pausing
 
 if TYPE_CHECKING:
-    from roost.settings import Retention
+    from roost.settings import RetentionSection
     from roost.store.contract import Store
 
 DAY = 86_400.0
@@ -23,7 +23,7 @@ class Trimming:
 
     name = "trimming"
 
-    def __init__(self, store: Store, retention: Retention) -> None:
+    def __init__(self, store: Store, retention: RetentionSection) -> None:
         self._store, self.retention = store, retention
 
     @property

@@ -49,12 +49,12 @@ class Turn(msgspec.Struct, eq=False):
 
     name: str
     tenant: str
-    line: Line
+    line: WaitingLine
     pause: float = 0.0  # seconds
     next: float = 0.0  # when
 
 
-class Line(msgspec.Struct, eq=False):
+class WaitingLine(msgspec.Struct, eq=False):
     """Those that ask for the same."""
 
     specs: Sequence[VM]  # of each of them; mostly one
@@ -86,8 +86,8 @@ class Turns:
 
     def clear(self) -> None:
         """Nobody waits. Whoever still does is to be put in anew: the copy or the policy is another."""
-        self._lines: dict[tuple[int, tuple[bytes, ...]], Line] = {}  # by policy, and by what they ask for
-        self._where: dict[str, Line] = {}
+        self._lines: dict[tuple[int, tuple[bytes, ...]], WaitingLine] = {}  # by policy, and by what they ask for
+        self._where: dict[str, WaitingLine] = {}
         self._tenants: dict[str, dict[str, Turn]] = {}
         self._heard = self._agent.replica.relief.count
 
@@ -152,7 +152,7 @@ class Turns:
         else:
             self._come(line.odd[name], self._clock() + pause)
 
-    def _line(self, specs: Iterable[VM], band: int, tenant: str, tried: int) -> Line:
+    def _line(self, specs: Iterable[VM], band: int, tenant: str, tried: int) -> WaitingLine:
         asked = {}
         for spec in specs:
             plain = msgspec.structs.replace(spec, name="", isolated=False, requeue=False, set="")
@@ -161,7 +161,7 @@ class Turns:
         key = arm, tuple(sorted(asked))
         if (line := self._lines.get(key)) is None:
             clusters = np.flatnonzero(np.logical_or.reduce([self._may_go(vm) for vm in asked.values()]))
-            line = self._lines[key] = Line(list(asked.values()), arm, band, clusters, freed=tried, opened=tried)
+            line = self._lines[key] = WaitingLine(list(asked.values()), arm, band, clusters, freed=tried, opened=tried)
         return line
 
     def _may_go(self, vm: VM) -> NDArray[np.bool_]:
@@ -216,7 +216,7 @@ class Turns:
                     self._come_at_once(turn, now)
         self._heard = relief.count
 
-    def _ready(self, now: float) -> list[Line]:
+    def _ready(self, now: float) -> list[WaitingLine]:
         """The lines of which somebody may have its turn, the highest priority first; those of nobody are no more.
 
         Lines of one priority come in an order of their own, not in the one in which they were made: that depends on how
@@ -232,7 +232,7 @@ class Turns:
                 found.append((line.band, key, line))
         return [line for _, _, line in sorted(found, key=itemgetter(0, 1))]
 
-    def _serve(self, line: Line, now: float, patience: float, attempt: Attempt) -> tuple[int, bool]:
+    def _serve(self, line: WaitingLine, now: float, patience: float, attempt: Attempt) -> tuple[int, bool]:
         """How many of a line were asked for, and whether there may be room for more that are alike."""
         asked, more = 0, False
         relief = self._agent.replica.relief
@@ -255,7 +255,7 @@ class Turns:
             asked += self._serve_odd(line, now, patience, attempt)
         return asked, more
 
-    def _look(self, line: Line, attempt: Attempt) -> tuple[bool, int]:
+    def _look(self, line: WaitingLine, attempt: Attempt) -> tuple[bool, int]:
         """Whether there is a machine for such a VM, and whether one was asked for."""
         while line.queue:
             order, name = heapq.heappop(line.queue)
@@ -279,7 +279,7 @@ class Turns:
                 self._spend(began)
         return fits, 0
 
-    def _serve_odd(self, line: Line, now: float, patience: float, attempt: Attempt) -> int:
+    def _serve_odd(self, line: WaitingLine, now: float, patience: float, attempt: Attempt) -> int:
         asked = 0
         for turn in self._due(line, now):
             result = self._try(turn.name, attempt)
@@ -292,7 +292,7 @@ class Turns:
                 break
         return asked
 
-    def _due(self, line: Line, now: float) -> Iterator[Turn]:
+    def _due(self, line: WaitingLine, now: float) -> Iterator[Turn]:
         while line.coming and line.coming[0][0] <= now:
             at, _, turn = heapq.heappop(line.coming)
             if line.odd.get(turn.name) is turn and turn.next == at:

@@ -119,7 +119,7 @@ def _same(spec: MachineSpec, mine: MachineSpec) -> bool:
     return spec == mine
 
 
-class Arm:
+class RecheckArm:
     """One set of rules, compiled, and the shapes it knows."""
 
     def __init__(self, zone: Zone, rules: RuleSet) -> None:
@@ -132,13 +132,13 @@ def _only(_tenant: str) -> int:
     return 0
 
 
-class Recheck:
+class CompiledRecheck:
     """Tests placements at commit, for one zone and one set of rules, or two that share the tenants."""
 
     def __init__(self, zone: Zone, *rules: RuleSet, arm_of: Callable[[str], int] = _only) -> None:
         """`arm_of`: which of the sets a tenant's VMs are decided by."""
         self.zone, self.arm_of = zone, arm_of
-        self.arms = [Arm(zone, each) for each in rules]
+        self.arms = [RecheckArm(zone, each) for each in rules]
         self.numbers = TenantNumbers()
 
     def on(self, rows: Sequence[Holding]) -> RecheckedRows:
@@ -146,9 +146,9 @@ class Recheck:
         self._forget_numbers()
         return RecheckedRows(self, rows_of(self.zone, rows, self.numbers), _positions(self.zone, rows))
 
-    def standing(self) -> StandingRecheck:
+    def standing(self) -> RememberingRecheck:
         """The same for one authority: it remembers what rows look like."""
-        return StandingRecheck(self)
+        return RememberingRecheck(self)
 
     def _forget_numbers(self) -> None:
         """Begin anew with the numbers of tenants, once there are too many."""
@@ -158,11 +158,11 @@ class Recheck:
                 arm.shapes = Shapes(self.zone, arm.rules)
 
 
-class StandingRecheck:
+class RememberingRecheck:
     """A re-check that remembers the rows it made, by their versions: to make them takes longer than to test them."""
 
-    def __init__(self, recheck: Recheck) -> None:
-        self._recheck = Recheck(recheck.zone, *(arm.rules for arm in recheck.arms), arm_of=recheck.arm_of)
+    def __init__(self, recheck: CompiledRecheck) -> None:
+        self._recheck = CompiledRecheck(recheck.zone, *(arm.rules for arm in recheck.arms), arm_of=recheck.arm_of)
         self._rows = recheck.zone.machines.copy()
         self._specs: list[MachineSpec | None] = [None] * len(self._rows)
         self._versions = [UNKNOWN] * len(self._rows)
@@ -211,7 +211,7 @@ class StandingRecheck:
 class RecheckedRows:
     """The rows of one commit: each placement is tested on what those before it left."""
 
-    def __init__(self, recheck: Recheck, rows: NDArray[np.void], positions: Mapping[str, int]) -> None:
+    def __init__(self, recheck: CompiledRecheck, rows: NDArray[np.void], positions: Mapping[str, int]) -> None:
         self.recheck, self.rows, self._at = recheck, rows, positions
 
     def place(self, machine: str, vm: VM, tenant: str) -> str | None:

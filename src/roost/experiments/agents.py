@@ -10,7 +10,7 @@ import numpy as np
 from roost.experiments.simulated import simulate
 from roost.experiments.study import Cell, Desk, Value
 from roost.sim.experiment import Agents, Experiment, Generated
-from roost.sim.result import Result
+from roost.sim.result import RunResult
 from roost.traces.generate import generate
 from roost.wiring import find_zone
 
@@ -43,7 +43,7 @@ def at_rate(cell: Cell, arrival: NDArray[np.float64]) -> tuple[Workload, Zone]:
     return replace(workload, arrival=arrival, lifetime=workload.lifetime / speed), zone
 
 
-def run(cell: Cell, desk: Desk, arrival: NDArray[np.float64], until: float, **agents: Any) -> Result:
+def run(cell: Cell, desk: Desk, arrival: NDArray[np.float64], until: float, **agents: Any) -> RunResult:
     """A run with so many agents."""
     workload, zone = at_rate(cell, arrival)
     if measures_time(cell):
@@ -62,7 +62,7 @@ def run(cell: Cell, desk: Desk, arrival: NDArray[np.float64], until: float, **ag
     return simulate(experiment, "default", cell["seed"], desk, on=(workload, zone))
 
 
-def per_second(result: Result, until: float) -> NDArray[np.int64]:
+def per_second(result: RunResult, until: float) -> NDArray[np.int64]:
     """Requests that were placed in each second."""
     placed = result.requests.filter((result.requests["status"] == "placed") & (result.requests["request"] >= 0))
     at = (placed["time_s"] + placed["latency_s"]).to_numpy()
@@ -74,7 +74,7 @@ def p99(values: NDArray[np.int64]) -> float:
     return float(np.sort(values)[int(np.ceil(0.99 * len(values))) - 1])
 
 
-def overload_row(cell: Cell, result: Result, until: float) -> dict[str, Value]:
+def overload_row(cell: Cell, result: RunResult, until: float) -> dict[str, Value]:
     """What came of requests that came too fast."""
     placed, found = per_second(result, until), result.summary
     whole = result.rates.filter(result.rates["time_s"] < until)

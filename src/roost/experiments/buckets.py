@@ -6,7 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roost.experiments.simulated import changed, simulate
-from roost.experiments.study import Cell, Desk, Findings, Row, Study, Table, Value, distinct, figure, mean, pick, rises
+from roost.experiments.study import (
+    Cell,
+    Desk,
+    Findings,
+    ReportTable,
+    Row,
+    Study,
+    Value,
+    distinct,
+    figure,
+    mean,
+    pick,
+    rises,
+)
 from roost.plotting import PALETTE, QUIET, new_figure
 from roost.sim.experiment import Agents, Experiment, Generated
 
@@ -100,7 +113,7 @@ def find(rows: Sequence[Row]) -> Findings:
     return Findings(all(held), "; ".join(verdicts), tables, REMARKS)
 
 
-def _find(weights: str, rows: Sequence[Row]) -> tuple[Table, bool, str]:
+def _find(weights: str, rows: Sequence[Row]) -> tuple[ReportTable, bool, str]:
     """With these weights: the table, whether the shape holds, and what there is to say."""
     of = {b: pick(rows, buckets=b) for b in distinct(rows, "buckets")}
     density = [mean(each, "density") for each in of.values()]
@@ -129,7 +142,7 @@ def _find(weights: str, rows: Sequence[Row]) -> tuple[Table, bool, str]:
     ]  # fmt: skip
     agents, days = rows[0]["agents"], rows[0]["days"]
     title = f"Table 5, the paper's and ours; weights of best fit {weights}, {agents} agents, {days} days"
-    return Table(title, headings, table), holds, verdict
+    return ReportTable(title, headings, table), holds, verdict
 
 
 REMARKS = (

@@ -8,8 +8,8 @@ from itertools import groupby, takewhile
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
 
-from roost.experiments.driven import Drive, Outcome, prepare, undisturbed
-from roost.experiments.study import Cell, Desk, Findings, Row, Study, Table, Value, distinct, numbers, pick
+from roost.experiments.driven import DecidedRequest, Drive, prepare, undisturbed
+from roost.experiments.study import Cell, Desk, Findings, ReportTable, Row, Study, Value, distinct, numbers, pick
 from roost.plotting import DASHES, PALETTE, QUIET, new_figure
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def cells_of_latency(quick: bool) -> list[Cell]:
     return [Cell("varied", {"varied": VARIED, **COMMON, **(QUICK if quick else SIZE)})]
 
 
-def _driven(cell: Cell, desk: Desk) -> Iterator[tuple[int, list[Outcome], Drive]]:
+def _driven(cell: Cell, desk: Desk) -> Iterator[tuple[int, list[DecidedRequest], Drive]]:
     """A day hour by hour: the hour, what was decided in it, and the allocator as it is then."""
     scene = prepare(cell["machines"], cell["utilisation"], cell["seed"])
     drive = Drive(scene, cell["varied"], cell["seed"])
@@ -113,7 +113,7 @@ def find_ratios(rows: Sequence[Row]) -> Findings:
     return Findings(holds, verdict, [_table_of_classes(rows), _table_of_updates(rows)], REMARKS_RATIOS)
 
 
-def _table_of_classes(rows: Sequence[Row]) -> Table:
+def _table_of_classes(rows: Sequence[Row]) -> ReportTable:
     headings = [
         "requests", "cache", "hit ratio %", "lowest hour %", "highest hour %", "paper, %", "asked for, % of VMs",
         "paper, % of allocations",
@@ -126,7 +126,7 @@ def _table_of_classes(rows: Sequence[Row]) -> Table:
             ratios = [f"{100 * each:.2f}" for each in (_ratio(own), min(hours), max(hours))]
             asked = f"{100 * _asked(own):.1f}"
             table.append([_described(varied), name, *ratios, *_paper(name)[:1], asked, *_paper(name)[1:]])
-    return Table("Classes of cached objects, over the day", headings, table)
+    return ReportTable("Classes of cached objects, over the day", headings, table)
 
 
 def _paper(name: str) -> tuple[str, str]:
@@ -136,7 +136,7 @@ def _paper(name: str) -> tuple[str, str]:
     return ("about 20 (NodeResources)", "0.16") if name.startswith(COLUMN) else ("–", "–")
 
 
-def _table_of_updates(rows: Sequence[Row]) -> Table:
+def _table_of_updates(rows: Sequence[Row]) -> ReportTable:
     headings = ["", *(_described(varied) for varied in distinct(rows, "varied")), "paper (about 30,000 machines)"]
     of = [pick(rows, varied=varied, cache=TOP) for varied in distinct(rows, "varied")]
     table = [
@@ -152,7 +152,7 @@ def _table_of_updates(rows: Sequence[Row]) -> Table:
         ["evaluations kept, at most", *(f"{max(numbers(r, 'evaluations')):,.0f}" for r in of), "–"],
         ["requests refused", *(f"{_sum(r, 'refused'):,.0f}" for r in of), "–"],
     ]
-    return Table("What evaluations cost", headings, table)
+    return ReportTable("What evaluations cost", headings, table)
 
 
 def _part(rows: Sequence[Row], name: str, whole: str) -> float:
@@ -272,7 +272,10 @@ def find_latency(rows: Sequence[Row]) -> Findings:
         for case, r in of.items()
     ]  # fmt: skip
     headings = ["", "requests", "mean, ms", "standard deviation", "median", "paper, mean, ms"]
-    tables = [Table("Requests for one VM, over the day; means over the hours", headings, table), _table_of_hours(of)]
+    tables = [
+        ReportTable("Requests for one VM, over the day; means over the hours", headings, table),
+        _table_of_hours(of),
+    ]
     return Findings(ratio >= SEVERAL and slower == len(hours) > 0, verdict, tables, REMARKS_LATENCY)
 
 
@@ -289,12 +292,12 @@ def _mean(rows: Sequence[Row], name: str = "mean_ms") -> float:
     )
 
 
-def _table_of_hours(of: dict[str, list[Row]]) -> Table:
+def _table_of_hours(of: dict[str, list[Row]]) -> ReportTable:
     table = []
     for hit, miss in zip(of["hit"], of["miss"], strict=True):
         table.append([str(hit["hour"]), *_cells(hit), *_cells(miss)])
     headings = ["hour", "hits", "mean ± deviation, ms", "misses", "mean ± deviation, ms"]
-    return Table("Hour by hour", headings, table)
+    return ReportTable("Hour by hour", headings, table)
 
 
 def _cells(row: Row) -> tuple[str, str]:

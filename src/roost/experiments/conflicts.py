@@ -12,9 +12,9 @@ from roost.experiments.study import (
     Cell,
     Desk,
     Findings,
+    ReportTable,
     Row,
     Study,
-    Table,
     Value,
     distinct,
     figure,
@@ -115,7 +115,7 @@ def find_conflicts(rows: Sequence[Row]) -> Findings:
             "do not share its cores."
         ),
     ]
-    return Findings(holds, verdict, [Table("Conflicts and throughput", headings, table)], remarks)
+    return Findings(holds, verdict, [ReportTable("Conflicts and throughput", headings, table)], remarks)
 
 
 def _below(rows: Sequence[Row], counts: Sequence[int], avoidance: str) -> bool:

@@ -14,9 +14,9 @@ from roost.experiments.study import (
     Cell,
     Desk,
     Findings,
+    ReportTable,
     Row,
     Study,
-    Table,
     Value,
     beyond_chance,
     distinct,
@@ -187,7 +187,7 @@ def find(rows: Sequence[Row]) -> Findings:
             "of it comes back is what the change brings."
         ),
     ]
-    return Findings(holds, verdict, [Table("Before and after", headings, table)], remarks)
+    return Findings(holds, verdict, [ReportTable("Before and after", headings, table)], remarks)
 
 
 def _against_nothing(rows: Sequence[Row], variant: str, period: str) -> list[str]:

@@ -34,7 +34,7 @@ IDLE_SECONDS = 0.02  # without a request after which an agent has time: the pape
 EVERYTHING = 1_000_000  # evaluations to bring up to date
 
 
-class Outcome(NamedTuple):
+class DecidedRequest(NamedTuple):
     """One request, decided."""
 
     at: float  # seconds since the beginning
@@ -74,7 +74,7 @@ class Drive:
         for number, lifetime in enumerate(standing.lifetime.tolist()):
             self._note(lifetime, self.allocator.allocate(standing.request(number)))
 
-    def run(self, *, idle: bool = True) -> Iterator[Outcome]:
+    def run(self, *, idle: bool = True) -> Iterator[DecidedRequest]:
         """Request by request; `idle`: while none comes, caches are brought up to date."""
         workload, clock, allocator = self.workload, self.clock, self.allocator
         lifetimes = workload.lifetime[workload.first[:-1]].tolist()
@@ -91,7 +91,7 @@ class Drive:
             trial = decision.trial
             tried = len(trial.machines) + (trial.failed_vm is not None)
             self._note(arrival + lifetimes[number], decision)
-            yield Outcome(arrival, len(request.vms), trial.hits >= tried, ms, decision.ok)
+            yield DecidedRequest(arrival, len(request.vms), trial.hits >= tried, ms, decision.ok)
 
     def request(self, number: int) -> Request:
         """A request of the workload; now and then its VMs ask for hardware, or to be kept apart from others."""

@@ -18,7 +18,7 @@ import numpy as np
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape
 from roost.experiments.driven import Drive, prepare, undisturbed
-from roost.experiments.study import Cell, Desk, Findings, Row, Study, Table, Value, distinct, mean, numbers, pick
+from roost.experiments.study import Cell, Desk, Findings, ReportTable, Row, Study, Value, distinct, mean, numbers, pick
 from roost.model.zone import Zone
 from roost.placing.allocator import Allocator
 from roost.plotting import PALETTE, QUIET, new_figure
@@ -115,7 +115,7 @@ def find_latency(rows: Sequence[Row]) -> Findings:
     ]
     table.append(["paper, large zone", "14 (as simulated)", "70–80", "about 1,000", "–"])
     headings = ["machines", "hit, median ms", "miss, median ms", "baseline, median ms", "baseline over hit"]
-    return Findings(holds, verdict, [Table("Latency of a decision", headings, table)], REMARKS_LATENCY)
+    return Findings(holds, verdict, [ReportTable("Latency of a decision", headings, table)], REMARKS_LATENCY)
 
 
 def _figure(rows: Sequence[Row]) -> str:
@@ -227,7 +227,7 @@ def find_memory(rows: Sequence[Row]) -> Findings:
         ["exponent", "", "", f"{exponent(rows, 'evaluations_mb'):.2f}", *(f"{p:.2f}" for p in powers.values()), ""]
     )
     table.append(["paper", "", "", "", "", f"{PAPER_EXPONENT}", ""])
-    return Findings(holds, verdict, [Table("Memory of an agent", headings, table)], REMARKS_MEMORY)
+    return Findings(holds, verdict, [ReportTable("Memory of an agent", headings, table)], REMARKS_MEMORY)
 
 
 REMARKS_MEMORY = (

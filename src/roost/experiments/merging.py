@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roost.experiments.agents import AVOIDANCE, overload_row, run
-from roost.experiments.study import Cell, Desk, Findings, Row, Study, Table, Value, distinct, figure, mean, pick
+from roost.experiments.study import Cell, Desk, Findings, ReportTable, Row, Study, Value, distinct, figure, mean, pick
 from roost.plotting import PALETTE, new_figure
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def find_merge(rows: Sequence[Row]) -> Findings:
         "The paper's figure is of one busy zone in production, with whatever avoidance it had.",
     ]
     return Findings(
-        drop >= PAPER_DROP, verdict, [Table("Conflicts, by how commits are checked", headings, table)], remarks
+        drop >= PAPER_DROP, verdict, [ReportTable("Conflicts, by how commits are checked", headings, table)], remarks
     )
 
 

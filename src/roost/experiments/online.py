@@ -31,9 +31,9 @@ from roost.experiments.study import (
     Cell,
     Desk,
     Findings,
+    ReportTable,
     Row,
     Study,
-    Table,
     Value,
     beyond_chance,
     distinct,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class State:
+class Situation:
     """Some nodes, a VM to be placed now, and one that may come later."""
 
     nodes: tuple[Node, ...]
@@ -68,8 +68,8 @@ class State:
 
 SLIDES = (Fraction(6, 16), Fraction(9, 16))  # with the new VM on Node 1, and on Node 2
 HALF = Fraction(1, 2)
-DRAWN = State((Node((4,), ((1,),)), Node((4,), ((1,), (1,), (1,)))), new=(1,), later=(4,))
-EXACT = State((Node((11,), ((4,), (2,), (1,), (1,))), Node((6,), ((3,),))), new=(3,), later=(7,))
+DRAWN = Situation((Node((4,), ((1,),)), Node((4,), ((1,), (1,), (1,)))), new=(1,), later=(4,))
+EXACT = Situation((Node((11,), ((4,), (2,), (1,), (1,))), Node((6,), ((3,),))), new=(3,), later=(7,))
 
 # The D series of the slides, in cores and in 3.5 GiB, and a node that the largest of them takes whole.
 KINDS = [(cores, round(memory / 3.5)) for name, (cores, memory) in TYPES.items() if name.startswith("D")]
@@ -116,14 +116,14 @@ def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
     ]
 
 
-def draw_state(rng: np.random.Generator, count: int) -> State:
+def draw_state(rng: np.random.Generator, count: int) -> Situation:
     """Nodes as full as it happens, a new VM that has a choice, and a VM that fits nowhere as long as nobody leaves."""
     while True:
         nodes = tuple(_draw_node(rng) for _ in range(count))
         new = [kind for kind in KINDS if sum(node.fits(kind) for node in nodes) > 1]
         later = refused(nodes)
         if new and later:
-            return State(nodes, new[rng.integers(len(new))], later[rng.integers(len(later))])
+            return Situation(nodes, new[rng.integers(len(new))], later[rng.integers(len(later))])
 
 
 def _draw_node(rng: np.random.Generator) -> Node:
@@ -142,7 +142,7 @@ def refused(nodes: Sequence[Node]) -> list[Size]:
 Outlook = Mapping[int, Mapping[Size, Fraction]]  # by the node that the new VM goes to: by type, whether one has room
 
 
-def outlook(state: State, leaving: Fraction) -> Outlook:
+def outlook(state: Situation, leaving: Fraction) -> Outlook:
     """How likely each type that is refused now can be deployed later, for every node that the new VM may go to."""
     kinds = {*refused(state.nodes), state.later}
     return {
@@ -151,14 +151,14 @@ def outlook(state: State, leaving: Fraction) -> Outlook:
     }
 
 
-def _placed(state: State, leaving: Fraction) -> Mapping[int, Sequence[Distribution]]:
+def _placed(state: Situation, leaving: Fraction) -> Mapping[int, Sequence[Distribution]]:
     """What is free on each node later, by the node that the new VM goes to."""
     before = [free_later(node, leaving) for node in state.nodes]
     beside = {option: free_later(state.nodes[option].beside(state.new), leaving) for option in state.options}
     return {option: [*before[:option], node, *before[option + 1 :]] for option, node in beside.items()}
 
 
-def _by_rule(rule: Callable[..., float], state: State, _: Outlook) -> int:
+def _by_rule(rule: Callable[..., float], state: Situation, _: Outlook) -> int:
     """By a rule that Roost ships, which sees only what is free now."""
     vm = SimpleNamespace(priority=0, demand=[state.new])
 
@@ -169,17 +169,17 @@ def _by_rule(rule: Callable[..., float], state: State, _: Outlook) -> int:
     return min(state.options, key=score)
 
 
-def _aware(state: State, likely: Outlook) -> int:
+def _aware(state: Situation, likely: Outlook) -> int:
     """The node that leaves VM_b the best chance."""
     return max(state.options, key=lambda option: likely[option][state.later])
 
 
-def _aware_of_any(state: State, likely: Outlook) -> int:
+def _aware_of_any(state: Situation, likely: Outlook) -> int:
     """The same for any type that is refused now, as nobody knows which of them will come."""
     return max(state.options, key=lambda option: sum(likely[option].values()))
 
 
-CHOICES: Mapping[str, Callable[[State, Outlook], int]] = {
+CHOICES: Mapping[str, Callable[[Situation, Outlook], int]] = {
     "best fit": partial(_by_rule, best_fit),
     "worst fit": partial(_by_rule, emptiest),
     AWARE: _aware,
@@ -195,7 +195,7 @@ class Worked:
     probability: tuple[Fraction, ...]  # that there is one
 
 
-def work_out(state: State) -> Worked:
+def work_out(state: Situation) -> Worked:
     """Exactly."""
     rooms = [[room(node, state.later) for node in nodes] for nodes in _placed(state, HALF).values()]
     return Worked(tuple(sum(each, Fraction(0)) for each in rooms), tuple(some_room(each) for each in rooms))
@@ -233,7 +233,7 @@ def _gain(rows: Sequence[Row], over: str, **setting: Value) -> list[Row]:
     return [{"probability": a - b} for a, b in both]
 
 
-def _example(drawn: Worked, exact: Worked) -> Table:
+def _example(drawn: Worked, exact: Worked) -> ReportTable:
     headings = ["", "new VM on Node 1", "on Node 2"]
     table = [
         ["the slides", "6/16", "9/16"],
@@ -241,7 +241,7 @@ def _example(drawn: Worked, exact: Worked) -> Table:
         ["the same: probability that one or more has room", *_shown(drawn.probability)],
         ["if Node 2 is too small for VM_b: probability that one or more has room", *_shown(exact.probability)],
     ]
-    return Table("The example, every VM leaving with probability 1/2", headings, table)
+    return ReportTable("The example, every VM leaving with probability 1/2", headings, table)
 
 
 def _shown(figures: Sequence[Fraction]) -> list[str]:
@@ -249,7 +249,7 @@ def _shown(figures: Sequence[Fraction]) -> list[str]:
     return [f"{16 * each}/16" if 16 % each.denominator == 0 else str(each) for each in figures]
 
 
-def _general(rows: Sequence[Row], settings: Sequence[tuple[int, float]]) -> list[Table]:
+def _general(rows: Sequence[Row], settings: Sequence[tuple[int, float]]) -> list[ReportTable]:
     titles = {
         "probability": "Probability that VM_b can be deployed, %, by how the new VM was placed",
         "best": "States in which no other node would have left a larger probability, %",
@@ -261,7 +261,7 @@ def _general(rows: Sequence[Row], settings: Sequence[tuple[int, float]]) -> list
             own = pick(rows, nodes=nodes, leaving=leaving)
             shown = [figure(pick(own, choice=name), column, 1, 100) for name in CHOICES]
             table.append([str(nodes), f"{leaving:g}", *shown])
-        tables.append(Table(title, ["nodes", "leaving", *CHOICES], table))
+        tables.append(ReportTable(title, ["nodes", "leaving", *CHOICES], table))
     return tables
 
 

@@ -16,9 +16,9 @@ from roost.experiments.study import (
     Cell,
     Desk,
     Findings,
+    ReportTable,
     Row,
     Study,
-    Table,
     Value,
     distinct,
     figure,
@@ -30,7 +30,7 @@ from roost.plotting import PALETTE, new_figure
 from roost.rules.policy import Policy
 from roost.sim.experiment import Experiment, Fleet
 from roost.sim.fleet import zone_for
-from roost.sim.result import Result
+from roost.sim.result import RunResult
 from roost.sim.statistics import estimate
 from roost.traces.arrivals import HOUR
 from roost.traces.assembly import assemble
@@ -128,7 +128,7 @@ def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
     return [{**{name: cell[name] for name in ("kind", "policy", "seed")}, **measures(result, workload)}]
 
 
-def measures(result: Result, workload: Workload) -> dict[str, Value]:
+def measures(result: RunResult, workload: Workload) -> dict[str, Value]:
     """What a run comes to, for each priority."""
     found, warm_up = result.summary, float(result.facts["warm_up_s"])
     answered = result.requests.filter((result.requests["request"] >= 0) & (result.requests["time_s"] >= warm_up))
@@ -178,7 +178,7 @@ def _unhurt(rows: Sequence[Row], base: Sequence[Row], name: str, most: float) ->
     return change.mean >= -most or change.mean + (change.margin or 0.0) >= 0
 
 
-def _tables(rows: Sequence[Row]) -> list[Table]:
+def _tables(rows: Sequence[Row]) -> list[ReportTable]:
     columns = {
         "regular accepted %": ("acceptance", 3, 100.0),
         "regular VMs placed %": ("fulfilment", 2, 100.0),
@@ -193,12 +193,12 @@ def _tables(rows: Sequence[Row]) -> list[Table]:
         "hours until an eviction": ("survival_hours", 1, 1.0),
     }
 
-    def table(title: str, first: str, own: Sequence[Row], shown: dict[str, tuple[str, int, float]]) -> Table:
+    def table(title: str, first: str, own: Sequence[Row], shown: dict[str, tuple[str, int, float]]) -> ReportTable:
         lines = [
             [name, *(figure(pick(own, policy=name), *how) for how in shown.values())]
             for name in distinct(own, "policy")
         ]
-        return Table(title, [first, *shown], lines)
+        return ReportTable(title, [first, *shown], lines)
 
     of_both = ("regular accepted %", "regular density %", "utilisation %", *list(spot)[1:])
     gain = pick(rows, kind="gain")

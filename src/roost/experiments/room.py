@@ -18,7 +18,7 @@ from roost.model.thresholds import Thresholds
 from roost.rules.policy import Policy
 from roost.sim.simulation import Progress
 from roost.store.ledger import Ledger
-from roost.whatif.stage import Stage
+from roost.whatif.stage import TrialZone
 
 TRIED = 12  # machines of a sample that are tried to be healed from
 PAST = 1_000  # added to a seed: a cluster's past is not what comes
@@ -115,11 +115,11 @@ def _states(cell: Cell, span: Span, desk: Desk) -> list[dict[str, Value]]:
 
 def heals(ledger: Ledger, policy: Policy, machine: str) -> bool:
     """Whether all VMs of a machine would find another one, if it failed: the service's healer says it, on a copy."""
-    stage = Stage(ledger, policy)
-    vms = stage.vms_on([machine])
-    stage.do(SetMachine(machine, state="down"))
-    stage.rest()
-    return all(stage.runs(vm) for vm in vms)
+    trial = TrialZone(ledger, policy)
+    vms = trial.vms_on([machine])
+    trial.do(SetMachine(machine, state="down"))
+    trial.rest()
+    return all(trial.runs(vm) for vm in vms)
 
 
 SLIDES_THRESHOLDS = Study(

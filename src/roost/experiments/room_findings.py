@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from roost.admission.thresholds import Targets
-from roost.experiments.study import Findings, Row, Table, figure, mean, numbers, pick, rises
+from roost.experiments.study import Findings, ReportTable, Row, figure, mean, numbers, pick, rises
 from roost.plotting import DASHES, PALETTE, QUIET, new_figure
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _tables(
     healing: dict[int, list[Row]],
     growth: dict[int, list[Row]],
     history: Sequence[Row],
-) -> list[Table]:
+) -> list[ReportTable]:
     states = [
         [
             name, f"{len(some):,}", f"{min(used, default=0):.0%} to {max(used, default=0):.0%}",
@@ -131,10 +131,10 @@ def _tables(
     computed = [[figure(history, "new", 1), figure(history, "scale_out", 1), *measured(history)]]
     seen = ["empty machines", "states", "utilisation", "failures that can be healed", "room for a whole machine"]
     return [
-        Table("Utilisation against empty machines", seen, states),
-        Table("Machines kept for growth, and 2 for healing", ["machines", *swept], by_size(growth)),
-        Table("Machines kept for healing, and 1 for growth", ["machines", *swept], by_size(healing)),
-        Table("Thresholds from history", ["new", "scale-out", *swept], computed),
+        ReportTable("Utilisation against empty machines", seen, states),
+        ReportTable("Machines kept for growth, and 2 for healing", ["machines", *swept], by_size(growth)),
+        ReportTable("Machines kept for healing, and 1 for growth", ["machines", *swept], by_size(healing)),
+        ReportTable("Thresholds from history", ["new", "scale-out", *swept], computed),
     ]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from roost.admission.history import ClusterHistory, History
+from roost.admission.history import ClusterHistory, ZoneHistory
 from roost.admission.thresholds import DAY
 from roost.agent.operation import Answer, Operation
 from roost.agent.verbs.machine import SetMachine
@@ -22,7 +22,7 @@ from roost.model.request import VM
 from roost.model.thresholds import Thresholds
 from roost.placing.allocator import Allocator
 from roost.sim.experiment import Experiment, Faults
-from roost.sim.result import Result
+from roost.sim.result import RunResult
 from roost.sim.simulation import Progress, Simulation
 from roost.wiring import find_policy
 
@@ -75,7 +75,7 @@ class Life:
         """What decides; there is one agent, and it knows of everything at once."""
         return self.simulation.crew.workers[0].agent.allocator
 
-    def run(self, tell: Progress) -> Result:
+    def run(self, tell: Progress) -> RunResult:
         """To the end."""
         result = self.simulation.run(tell)
         asked = result.requests
@@ -113,7 +113,7 @@ class Life:
 
     # ------------------------------------------------------------------------------------------------ afterwards
 
-    def measured(self, result: Result) -> dict[str, Value]:
+    def measured(self, result: RunResult) -> dict[str, Value]:
         """What came of it after the warm-up."""
         grew, new = self._requests(growing=True), self._requests(growing=False)
         failed = grew.filter(grew["status"] != "placed")
@@ -136,7 +136,7 @@ class Life:
         """Those that were answered after the warm-up: scale-outs, or those of new tenants."""
         return self._asked.filter(self._asked["request"].is_in(list(self._grown)) == growing)
 
-    def history(self) -> History:
+    def history(self) -> ZoneHistory:
         """What a store would remember of it: outages, and how much of machines tenants grew by."""
         since, until = self._span.warm_up * DAY, self._span.days * DAY
         outages = [*self._outages, *((began, until) for began in self._down.values())]
@@ -152,7 +152,7 @@ class Life:
                 for number, at, vms in placed.select("request", "time_s", "vms").iter_rows()
             ],
         )
-        return History(since=since, until=until, clusters=[cluster])
+        return ZoneHistory(since=since, until=until, clusters=[cluster])
 
     def _share(self, vm_type: str) -> float:
         """What a VM takes of a machine: of the resource of which it takes most."""

@@ -12,7 +12,7 @@ from roost.rules.policy import SHIPPED, Policy
 from roost.sim.checkpoint import keeper
 from roost.sim.experiment import Experiment
 from roost.sim.processes import NEARLY
-from roost.sim.result import Result
+from roost.sim.result import RunResult
 from roost.sim.runs import stage
 from roost.sim.simulation import Simulation
 from roost.traces.workload import Workload
@@ -26,7 +26,7 @@ def simulate(
     desk: Desk,
     find: Callable[[str], Policy] = find_policy,
     on: tuple[Workload, Zone] | None = None,
-) -> Result:
+) -> RunResult:
     """One run of an experiment. `find`: the policies that it may use, by name; `on`: instead of what it describes."""
     workload, zone = on or stage(experiment, seed)[:2]
     simulation = Simulation(experiment, policy, seed, workload, zone, find)

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roost.experiments.agents import AVOIDANCE, MODELS, agents_in_words, measures_time, overload_row, run
-from roost.experiments.study import Cell, Desk, Findings, Row, Study, Table, Value, distinct, figure, mean, pick, rises
+from roost.experiments.study import (
+    Cell,
+    Desk,
+    Findings,
+    ReportTable,
+    Row,
+    Study,
+    Value,
+    distinct,
+    figure,
+    mean,
+    pick,
+    rises,
+)
 from roost.plotting import PALETTE, QUIET, new_figure
 
 if TYPE_CHECKING:
@@ -104,7 +117,7 @@ def find_speed(rows: Sequence[Row]) -> Findings:
             "the most: 10,000 a second need over 214 agents. The paper does not say how many it had."
         ),
     ]
-    return Findings(top > 10_000 and rises(ratios), verdict, [Table("Time sped up", headings, table)], remarks)
+    return Findings(top > 10_000 and rises(ratios), verdict, [ReportTable("Time sped up", headings, table)], remarks)
 
 
 def draw_speed(rows: Sequence[Row]) -> Figure:

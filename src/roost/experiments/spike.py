@@ -12,9 +12,9 @@ from roost.experiments.study import (
     Cell,
     Desk,
     Findings,
+    ReportTable,
     Row,
     Study,
-    Table,
     Value,
     distinct,
     figure,
@@ -119,7 +119,7 @@ def find_spike(rows: Sequence[Row]) -> Findings:
             "docs/simulate.md (5 ms for a commit, 20 ms until the others know)."
         ),
     ]
-    return Findings(cannot and gain >= 3, verdict, [Table("The spike, by agents", headings, table)], remarks)
+    return Findings(cannot and gain >= 3, verdict, [ReportTable("The spike, by agents", headings, table)], remarks)
 
 
 def draw_spike(rows: Sequence[Row]) -> Figure:

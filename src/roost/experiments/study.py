@@ -41,7 +41,7 @@ class Desk:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """Figures for people."""
 
     title: str
@@ -55,7 +55,7 @@ class Findings:
 
     holds: bool  # the shape of the published result
     verdict: str  # in a line
-    tables: Sequence[Table]
+    tables: Sequence[ReportTable]
     remarks: Sequence[str] = ()  # what one should know to read them
 
 

@@ -17,9 +17,9 @@ from roost.experiments.study import (
     Cell,
     Desk,
     Findings,
+    ReportTable,
     Row,
     Study,
-    Table,
     Value,
     beyond_chance,
     distinct,
@@ -203,24 +203,24 @@ def _named(column: str) -> str:
     return column.removeprefix("waste").removeprefix("_") or "all resources"
 
 
-def _levels(zone: str, rows: Sequence[Row]) -> Table:
+def _levels(zone: str, rows: Sequence[Row]) -> ReportTable:
     headings = ["policy", *(_named(name) for name in _wastes(rows)), "machines in use", "utilisation", "fulfilment"]
     columns = [*_wastes(rows), "in_use", "utilisation", "fulfilment"]
     table = [
         [policy, *(figure(pick(rows, policy=policy), name, 1, 100) for name in columns)]
         for policy in distinct(rows, "policy")
     ]
-    return Table(f"Waste, %, in a zone where {ZONES[zone]}", headings, table)
+    return ReportTable(f"Waste, %, in a zone where {ZONES[zone]}", headings, table)
 
 
-def _savings(zone: str, rows: Sequence[Row]) -> Table:
+def _savings(zone: str, rows: Sequence[Row]) -> ReportTable:
     table, baselines = [], _performed(rows, BASELINES)
     for policy in _performed(rows, OURS):
         saved = {base: saving(rows, policy, base) for base in baselines}
         for name in _wastes(rows):
             table.append([policy, _named(name), *(figure(each, name, 1, 100) for each in saved.values()), "about 40"])
     headings = ["policy", "waste of", *(f"less than {base}" for base in baselines), "slides"]
-    return Table(f"Waste saved, % of the baseline's, where {ZONES[zone]}", headings, table)
+    return ReportTable(f"Waste saved, % of the baseline's, where {ZONES[zone]}", headings, table)
 
 
 REMARKS = (

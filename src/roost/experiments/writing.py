@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roost.experiments.study import Findings, Row, Study, Table
+from roost.experiments.study import Findings, ReportTable, Row, Study
 from roost.plotting import save
 from roost.sim.formats import span
 
@@ -57,7 +57,7 @@ def _report(
     return lines
 
 
-def _table(table: Table) -> list[str]:
+def _table(table: ReportTable) -> list[str]:
     rows = [f"| {' | '.join(cells)} |" for cells in (table.headings, *table.rows)]
     rule = "|" + "|".join(" --- " if i == 0 else " ---: " for i in range(len(table.headings))) + "|"
     return [f"### {table.title}", "", rows[0], rule, *rows[1:]]

@@ -8,7 +8,7 @@ from roost.model.inventory import MachineSpec
 from roost.model.request import UNCONSTRAINED, VM, Constraints
 
 
-class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PlacedVM(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A VM on a machine. The name stands beside the VM, not in it."""
 
     vm: str
@@ -61,8 +61,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     constraints: Constraints = UNCONSTRAINED  # the tenant's
     before: int = 0  # the tenant's stamp before and after this entry; 0: it has no VMs
     after: int = 0
-    placed: tuple[Placed, ...] = ()
-    released: tuple[Placed, ...] = ()
+    placed: tuple[PlacedVM, ...] = ()
+    released: tuple[PlacedVM, ...] = ()
     conditions: tuple[ConditionChange, ...] = ()
     quarantines: tuple[QuarantineChange, ...] = ()
     added: tuple[MachineSpec, ...] = ()

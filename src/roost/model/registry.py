@@ -30,7 +30,7 @@ FORESIGHT, THRESHOLD, WAITING = "foresight", "threshold", "waiting"
 FAILURES, SILENT, MAINTENANCE = "failures", "silent", "maintenance"
 
 
-class ZoneCopy(Protocol):
+class EntryTarget(Protocol):
     """A copy of a zone, as far as entries of the registry change what is decided on it."""
 
     def keep_empty(self, cluster: str, thresholds: Thresholds | None) -> None:
@@ -43,7 +43,7 @@ class ZoneCopy(Protocol):
         """A VM that had to give way waits to be placed again; None: it waits no longer."""
 
 
-def _leave(copy: ZoneCopy, name: str, value: Any) -> None:
+def _leave(copy: EntryTarget, name: str, value: Any) -> None:
     """Nothing is decided by it."""
 
 
@@ -59,7 +59,7 @@ class Kind:
     value: Any = str  # what a value is, as JSON; str: a text that is taken as it is
     named: Mapping[str, Any] | None = None  # where each name has a type of its own: these are all the names
     check: Callable[[Zone, str, Any], None] = _anything  # raises if a value makes no sense for the zone
-    apply: Callable[[ZoneCopy, str, Any], None] = _leave  # what a copy of the zone makes of it; None: it is gone
+    apply: Callable[[EntryTarget, str, Any], None] = _leave  # what a copy of the zone makes of it; None: it is gone
     in_snapshots: bool = False  # decisions rest on it, so it goes where the zone goes
     where: str = ""  # what an error is about, instead of the kind and the name
     remedy: str = ""  # what to write instead of what cannot be read
@@ -135,7 +135,7 @@ def check_entry(zone: Zone, kind: str, name: str, value: str) -> None:
     known.check(zone, name, read)
 
 
-def apply_entry(copy: ZoneCopy, kind: str, name: str, value: str | None) -> None:
+def apply_entry(copy: EntryTarget, kind: str, name: str, value: str | None) -> None:
     """Let a copy of a zone be as an entry says."""
     known = KINDS.get(kind)
     if known is not None and known.apply is not _leave:

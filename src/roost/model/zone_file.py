@@ -48,7 +48,7 @@ class _Availability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     update_domains: Count = USUAL_DOMAINS.update_domains
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _ZoneFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Name
     generations: str | dict[str, Any]
     vm_types: str | dict[str, Any]
@@ -89,7 +89,7 @@ class _Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_zone(path: str | Path) -> Zone:
     """The zone that a YAML file describes, with the machines of the list it may point to."""
     file = YamlFile(path)
-    head = file.fields(file.data, _File)
+    head = file.fields(file.data, _ZoneFile)
     _check_names(file, head)
     resources = _resources(file, head)
     generations = _generations(file, head, resources)

@@ -21,7 +21,7 @@ from roost.engine.shape import Shape
 from roost.engine.steps import Steps, finish
 from roost.engine.tenant import NOWHERE
 from roost.model.availability import Short, Spread
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request, heeding, hold_of
 from roost.model.rows import OCCUPIED
@@ -107,7 +107,7 @@ class Allocator(Arms):
             if vm.isolated:
                 self.numbers[request.tenant]  # it has one from now on
             spec = msgspec.structs.replace(vm, name="") if vm.name else vm  # its name stands beside it
-            placed = Placed(name, spec, machine_names[machine], since.get(name, at) if since else at)
+            placed = PlacedVM(name, spec, machine_names[machine], since.get(name, at) if since else at)
             running = books[name] = own[name] = by_vm[i] = RunningVM(placed, request.tenant, machine, shape)
             self.note_on(running)
         placements = [Placement(vm.placed.vm, vm.placed.spec.type, vm.placed.machine) for vm in by_vm]

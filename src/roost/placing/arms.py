@@ -19,7 +19,7 @@ from roost.model.request import UNCONSTRAINED, VM, Constraints, Request, Terms
 from roost.model.thresholds import Purpose
 from roost.model.zone import Zone
 from roost.placing.rehearsal import try_out
-from roost.placing.victims import Prices
+from roost.placing.victims import EvictionPrices
 from roost.placing.zone_copy import Usage, ZoneCopy
 
 
@@ -30,7 +30,7 @@ class Arm:
     policy: RulePolicy
     shapes: Shapes
     engine: Engine
-    prices: Prices  # by its terms
+    prices: EvictionPrices  # by its terms
     recorded: str  # what decisions call the policy: name and digest
 
     def check_enforced(self, constraints: Constraints) -> None:
@@ -94,7 +94,7 @@ class Arms(ZoneCopy):
         try_out(self.view, kernel, rules, shapes)
         seed = self._seed if seed is None else seed
         engine = Engine(self.view, rules, seed, self._limits, self._clock, kernel)
-        return Arm(policy, shapes, engine, Prices(self, rules.evictions), f"{policy.name} {policy.digest}")
+        return Arm(policy, shapes, engine, EvictionPrices(self, rules.evictions), f"{policy.name} {policy.digest}")
 
     def arm_of(self, tenant: str) -> Arm:
         """What decides for a tenant."""

@@ -8,14 +8,14 @@ import msgspec
 
 from roost.engine.recheck import TenantNumbers
 from roost.engine.shape import Shape
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.request import UNCONSTRAINED, VM, Constraints
 
 
 class RunningVM(msgspec.Struct, frozen=True, gc=False):
     """An entry of the books: a VM as it was placed, whose it is, and its row and shape on this copy."""
 
-    placed: Placed
+    placed: PlacedVM
     tenant: str
     machine: int
     shape: Shape

@@ -36,7 +36,7 @@ class MustWait(Exception):
     """What holds the room is on its way to somewhere, so nobody knows yet who would have to go."""
 
 
-class Candidate(msgspec.Struct, frozen=True, gc=False):
+class VictimSet(msgspec.Struct, frozen=True, gc=False):
     """VMs that would go together, what they free on the machine in question, and what that costs."""
 
     vms: tuple[RunningVM, ...]
@@ -87,7 +87,7 @@ class Price(NamedTuple):
     at: float = 0.0
 
 
-class Prices:
+class EvictionPrices:
     """What it costs on each machine that others give way to one more VM, by the terms of a policy.
 
     A price holds until something changes on the machine, so it is kept; the age of VMs may be out by an hour.
@@ -127,7 +127,7 @@ class Prices:
 
         return prices
 
-    def _lasts(self, machine: int, band: int, candidates: Sequence[Candidate], view: View) -> bool:
+    def _lasts(self, machine: int, band: int, candidates: Sequence[VictimSet], view: View) -> bool:
         """Whether a price stays as it is as long as the machine does: it is about single VMs there, and all of them."""
         tenants, there = self._copy.tenants, self._copy.giving_way(machine)
         whole = len(candidates) == sum(vm.shape.traits["priority"] > band for vm in there)
@@ -135,7 +135,7 @@ class Prices:
         return whole and alone and bool((view.machines[machine]["free"][-1] >= 0).all())
 
 
-def _price(view: View, wish: tuple[tuple[int, ...], int, int], candidates: Sequence[Candidate]) -> Price | None:
+def _price(view: View, wish: tuple[tuple[int, ...], int, int], candidates: Sequence[VictimSet]) -> Price | None:
     """What it costs that some of the candidates give way to a VM that wants these amounts, of a band, on a machine.
 
     None if they do not free enough.
@@ -174,9 +174,9 @@ def _candidates(
     at: float,
     fixed: Callable[[RunningVM], bool],
     chosen: Mapping[str, RunningVM],
-) -> list[Candidate]:
+) -> list[VictimSet]:
     """The VMs of lower priority than a band on a machine, each with those that would have to go with it."""
-    found: list[Candidate] = []
+    found: list[VictimSet] = []
     seen: set[str] = set(chosen)
     for vm in copy.giving_way(machine):
         if vm.name in seen or vm.shape.traits["priority"] <= band:
@@ -186,7 +186,7 @@ def _candidates(
         if any(map(fixed, group)):
             continue
         amounts = _amounts(copy, machine, group)
-        found.append(Candidate(group, amounts, _total(_cost(copy, each, terms, at) for each in group)))
+        found.append(VictimSet(group, amounts, _total(_cost(copy, each, terms, at) for each in group)))
     return found
 
 
@@ -225,7 +225,7 @@ def _lower(cost: Cost, other: Cost) -> Cost:
     return tuple(map(min, cost, other)) if other else cost
 
 
-def cheapest(short: Sequence[int], candidates: Sequence[Candidate], most: int = STEPS) -> list[Candidate] | None:
+def cheapest(short: Sequence[int], candidates: Sequence[VictimSet], most: int = STEPS) -> list[VictimSet] | None:
     """The candidates that free what is short of each resource at the least cost; None if all together do not.
 
     Exact unless the search takes more than `most` steps; then what is found is still no more than needed.
@@ -250,7 +250,7 @@ def cheapest(short: Sequence[int], candidates: Sequence[Candidate], most: int = 
         ]
     steps = 0
 
-    def search(i: int, left: list[int], cost: Cost, taken: list[Candidate]) -> None:
+    def search(i: int, left: list[int], cost: Cost, taken: list[VictimSet]) -> None:
         nonlocal best, lowest, steps
         steps += 1
         if cost >= lowest or steps > most:
@@ -274,9 +274,9 @@ def cheapest(short: Sequence[int], candidates: Sequence[Candidate], most: int = 
     return best
 
 
-def _greedy(short: Sequence[int], wanted: Sequence[int], candidates: Sequence[Candidate]) -> list[Candidate]:
+def _greedy(short: Sequence[int], wanted: Sequence[int], candidates: Sequence[VictimSet]) -> list[VictimSet]:
     """Enough candidates, by what a share of the shortage costs; then without those that the others make needless."""
-    left, taken, rest = list(short), list[Candidate](), list(candidates)
+    left, taken, rest = list(short), list[VictimSet](), list(candidates)
     while any(left[r] > 0 for r in wanted):
         open_ = [r for r in wanted if left[r] > 0]
         gains = [sum(min(c.amounts[r], left[r]) / short[r] for r in open_) for c in rest]

@@ -43,7 +43,7 @@ class _Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     preferences: list[str | dict[str, Any]] = []
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _PolicyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     machines: _Group
     version: int = 1
@@ -163,7 +163,7 @@ def digest_of(raw: bytes, code: bytes = b"") -> str:
 
 
 def _build(file: YamlFile, raw: bytes, own: OwnRules, only_named: bool = False) -> Policy:
-    head = file.convert(file.data, _File)
+    head = file.convert(file.data, _PolicyFile)
     lists: dict[tuple[str, ...], tuple[BoundRule, ...]] = {}
     for section in SECTIONS:
         lists[section] = tuple(_bound_rules(file, section, own, only_named))

@@ -10,7 +10,7 @@ import msgspec
 
 from roost.agent.agent import AgentMemory
 from roost.duties.foresight import ForecastMemory
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue
 from roost.model.request import VM
@@ -50,7 +50,7 @@ class _Holdings(msgspec.Struct, frozen=True):
     vms: dict[str, tuple[str, str, int, float]]  # tenant, machine, kind, since when
 
 
-class _File(msgspec.Struct, frozen=True):
+class _CheckpointFile(msgspec.Struct, frozen=True):
     checkpoint: Checkpoint
     holdings: _Holdings
 
@@ -79,13 +79,13 @@ def packed(checkpoint: Checkpoint, ledger: Ledger) -> bytes:
         kinds,
         vms,
     )
-    return msgspec.msgpack.encode(_File(checkpoint, holdings))
+    return msgspec.msgpack.encode(_CheckpointFile(checkpoint, holdings))
 
 
 def unpacked(data: bytes, catalogue: Catalogue) -> tuple[Checkpoint, Ledger]:
     """What `packed` made bytes of."""
     try:
-        file = msgspec.msgpack.decode(data, type=_File)
+        file = msgspec.msgpack.decode(data, type=_CheckpointFile)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidInput("checkpoint", f"cannot be read: {error}", "run the experiment anew") from None
     holdings, ledger = file.holdings, Ledger(catalogue, file.holdings.revision)
@@ -94,7 +94,7 @@ def unpacked(data: bytes, catalogue: Catalogue) -> tuple[Checkpoint, Ledger]:
     ledger.registry = {(kind, name): value for kind, name, value in holdings.registry}
     kinds = holdings.kinds
     ledger.vms = {
-        name: VMRow(tenant, Placed(name, kinds[kind], machine, since))
+        name: VMRow(tenant, PlacedVM(name, kinds[kind], machine, since))
         for name, (tenant, machine, kind, since) in holdings.vms.items()
     }
     return file.checkpoint, ledger

@@ -9,7 +9,7 @@ from typing import Any
 from roost.model.errors import InvalidInput
 from roost.sim.formats import Scale, far_apart, scale_of
 from roost.sim.measures import MEASURES, Measure, measure_of
-from roost.sim.result import Result
+from roost.sim.result import RunResult
 from roost.sim.statistics import Comparison, Estimate, Verdict, compare, estimate
 
 NOTHING = "–"  # in place of a figure that was not measured
@@ -117,11 +117,11 @@ def label(name: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def variants(results: Sequence[Result]) -> dict[str, dict[int, Result]]:
+def variants(results: Sequence[RunResult]) -> dict[str, dict[int, RunResult]]:
     """Runs by name, in the order in which the names come, and by seed."""
     if not results:
         raise InvalidInput("runs", "there are none", "give the folder of a finished run, or of several")
-    found: dict[str, dict[int, Result]] = {}
+    found: dict[str, dict[int, RunResult]] = {}
     for result in results:
         runs = found.setdefault(result.name, {})
         if result.seed in runs:
@@ -131,7 +131,7 @@ def variants(results: Sequence[Result]) -> dict[str, dict[int, Result]]:
     return {name: dict(sorted(runs.items())) for name, runs in found.items()}
 
 
-def summary_table(results: Sequence[Result]) -> SummaryTable:
+def summary_table(results: Sequence[RunResult]) -> SummaryTable:
     """What came out of the runs. Variants are told apart by name; the first is what the others are compared with."""
     found = variants(results)
     present = {name: None for result in results for name in result.summary}  # a set that keeps its order
@@ -146,7 +146,7 @@ def summary_table(results: Sequence[Result]) -> SummaryTable:
     return SummaryTable(tuple(found), rows)
 
 
-def _values(runs: dict[int, Result], name: str) -> dict[int, float]:
+def _values(runs: dict[int, RunResult], name: str) -> dict[int, float]:
     """By seed, where it was measured."""
     measured = ((seed, result.summary.get(name)) for seed, result in runs.items())
     return {seed: value for seed, value in measured if value is not None}

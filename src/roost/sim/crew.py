@@ -26,7 +26,7 @@ from roost.sim.events import COMMIT, LOOK, Events
 from roost.sim.experiment import Experiment, Latency, seconds
 from roost.sim.seen_to import VirtualDuties
 from roost.sim.tracker import CacheUse, Tracker
-from roost.sim.virtual import NEVER, Clock, FeedLog, VirtualCourier, Worker
+from roost.sim.virtual import NEVER, Clock, FeedLog, SimulatedWorker, VirtualCourier
 from roost.store.contract import Place
 from roost.store.memory import MemoryStore
 
@@ -56,8 +56,10 @@ class Crew:
         self._arrivals = ArrivalRates()
         self.witness: Witness | None = None  # sees every answer, in order
         self.shadow: Watcher | None = None  # looks at every decision
-        self.noted: Callable[[Worker, Ticket], None] = lambda _worker, _ticket: None  # hears what duties were answered
-        self.touched: list[Worker] = []  # those that were given something to do at this moment
+        self.noted: Callable[[SimulatedWorker, Ticket], None] = lambda _worker, _ticket: (
+            None
+        )  # hears what duties were answered
+        self.touched: list[SimulatedWorker] = []  # those that were given something to do at this moment
         self.turn = 0  # whose turn it is among agents that have as little to do
         self.operations = 0
         self.answering = 0  # the number of the agent that answers just now
@@ -83,7 +85,7 @@ class Crew:
         if self.duties.forecaster is not None and forecast is not None:
             self.duties.forecaster.recall(forecast)
 
-    def _worker(self, number: int, policy: Policy) -> Worker:
+    def _worker(self, number: int, policy: Policy) -> SimulatedWorker:
         courier = VirtualCourier(self._clock, self._log, self.latency.feed_s)
         agent = Agent(
             self.store,
@@ -96,7 +98,7 @@ class Crew:
             now=self._clock,
         )
         agent.context.shadow = self.shadow
-        return Worker(number, agent, courier)
+        return SimulatedWorker(number, agent, courier)
 
     def _share_recheck(self) -> None:
         """Agents of one process and one policy re-check alike; the store remembers rows for one of them only once."""
@@ -115,7 +117,7 @@ class Crew:
 
     # ------------------------------------------------------------------------------------------------- giving
 
-    def submit(self, operation: Operation, done: Done, worker: Worker | None = None) -> None:
+    def submit(self, operation: Operation, done: Done, worker: SimulatedWorker | None = None) -> None:
         """Give an operation to a worker; unless it is said, to the one that has least to do."""
         worker = worker or self.least_busy()
         self.operations += 1
@@ -124,7 +126,7 @@ class Crew:
         worker.agent.submit(operation, f"op-{self.operations}", partial(self._answered, worker, done))
         self._touch(worker)
 
-    def least_busy(self) -> Worker:
+    def least_busy(self) -> SimulatedWorker:
         """Whoever has least to do."""
         workers = self.workers
         if len(workers) == 1:
@@ -132,15 +134,15 @@ class Crew:
         self.turn = (self.turn + 1) % len(workers)
         return min(workers[self.turn :] + workers[: self.turn], key=_load)
 
-    def _touch(self, worker: Worker) -> None:
+    def _touch(self, worker: SimulatedWorker) -> None:
         if worker not in self.touched:
             self.touched.append(worker)
 
-    def _answered(self, worker: Worker, done: Done, answer: Answer) -> None:
+    def _answered(self, worker: SimulatedWorker, done: Done, answer: Answer) -> None:
         self.answering = worker.number
         done(answer)
 
-    def _note(self, worker: Worker, ticket: Ticket) -> None:
+    def _note(self, worker: SimulatedWorker, ticket: Ticket) -> None:
         """Something that duties asked for is answered."""
         if self.witness is not None and ticket.answer is not None:
             self.witness(ticket.operation, ticket.answer)
@@ -167,7 +169,7 @@ class Crew:
         self.duties.step()
         self._touch(self.workers[0])
 
-    def _work(self, worker: Worker) -> None:
+    def _work(self, worker: SimulatedWorker) -> None:
         """Let an agent do what it can do now."""
         agent, courier, now = worker.agent, worker.courier, self._clock.now
         while True:
@@ -199,7 +201,7 @@ class Crew:
         if (due := courier.next_look(news=agent.needs_news)) < NEVER:
             self._wake(worker, due)
 
-    def _wake(self, worker: Worker, at: float) -> None:
+    def _wake(self, worker: SimulatedWorker, at: float) -> None:
         """Let an agent look then, unless it will before."""
         if not self._clock.now < worker.wake <= at:
             worker.wake = at
@@ -221,7 +223,7 @@ class Crew:
             total += latency.hit_ms if hit else latency.miss_ms
         return total / 1e3
 
-    def commit(self, sent: tuple[Worker, Group]) -> None:
+    def commit(self, sent: tuple[SimulatedWorker, Group]) -> None:
         """What an agent decided reaches the store; its answer is back later."""
         worker, group = sent
         now, half = self._clock.now, self.latency.commit_s / 2
@@ -273,7 +275,7 @@ class Crew:
         """What the forecaster goes by, if there is one."""
         return self.duties.forecaster.memory() if self.duties.forecaster else None
 
-    def alone(self, latency: Latency, workers: Sequence[Worker]) -> None:
+    def alone(self, latency: Latency, workers: Sequence[SimulatedWorker]) -> None:
         """From now on these are all there are, and things take so long."""
         self.latency, self.workers = latency, list(workers)
 
@@ -283,5 +285,5 @@ def _seen(witness: Witness, operation: Operation, done: Done, answer: Answer) ->
     done(answer)
 
 
-def _load(worker: Worker) -> int:
+def _load(worker: SimulatedWorker) -> int:
     return worker.load

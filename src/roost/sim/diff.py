@@ -17,9 +17,9 @@ import msgspec
 
 from roost.model.errors import InvalidInput
 from roost.sim.comparison import SummaryTable, summary_table
-from roost.sim.differences import Differences
+from roost.sim.differences import PolicyDifferences
 from roost.sim.experiment import Experiment
-from roost.sim.result import Result, pretty
+from roost.sim.result import RunResult, pretty
 from roost.sim.runs import Progress, begin, perform, runs_of
 
 SUMMARY, REPORT, RUNS = "summary.json", "report.md", "runs"
@@ -35,8 +35,8 @@ class Diff:
     first: str
     second: str
     over: str  # what they were compared on
-    differences: Differences
-    results: Sequence[Result]  # of both, with each seed
+    differences: PolicyDifferences
+    results: Sequence[RunResult]  # of both, with each seed
     agents: int = 1  # that decided in parallel
     notice: str = ""  # what was done to the workload when it was read
 
@@ -82,5 +82,5 @@ def diff_workload(experiment: Experiment, folder: Path, progress: Progress, proc
     runs = runs_of(experiment)
     facts = results[0].facts
     over = f"{facts['workload']} on {facts['machines']:,} machines of {facts['zone']}"
-    differences = Differences.load(folder / RUNS / runs[0].folder)
+    differences = PolicyDifferences.load(folder / RUNS / runs[0].folder)
     return Diff(runs[0].label, runs[-1].label, over, differences, results, experiment.agents.count, notice)

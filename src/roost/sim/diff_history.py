@@ -29,8 +29,8 @@ from roost.placing.seating import seating
 from roost.placing.zone_copy import Usage
 from roost.rules.policy import Policy
 from roost.sim.diff import Diff
-from roost.sim.differences import DifferenceLog, Differences
-from roost.sim.result import Result
+from roost.sim.differences import DifferenceLog, PolicyDifferences
+from roost.sim.result import RunResult
 from roost.store.contract import Record, Store
 from roost.store.history import entries_between, ledger_at
 from roost.store.ledger import Ledger
@@ -41,7 +41,7 @@ ARMS_KEPT = 8  # of policies that decided, and seeds they decided with
 Progress = Callable[[str], None]  # what is being done
 
 
-class History:
+class StoreHistory:
     """What happened at a store since a revision, or since its machines last changed if that is later."""
 
     def __init__(self, store: Store, since: int | None = None) -> None:
@@ -74,7 +74,7 @@ def is_placement(entry: Entry) -> bool:
 
 
 def diff_history(
-    history: History,
+    history: StoreHistory,
     first: Policy | None,
     second: Policy,
     seeds: int,
@@ -99,7 +99,7 @@ def diff_history(
 # -------------------------------------------------------------------------------------------------------------- asking
 
 
-def _ask(history: History, first: Policy, second: Policy) -> Differences:
+def _ask(history: StoreHistory, first: Policy, second: Policy) -> PolicyDifferences:
     """Let the first policy decide each request, and the second look; then go on as the feed did."""
     replica, log = Replica(history.ledger, first), DifferenceLog(second)
     allocator = replica.allocator
@@ -127,7 +127,7 @@ def _decide(allocator: Allocator, entry: Entry) -> Decision | None:
         return None
 
 
-def _ask_about_recorded(history: History, second: Policy, policy_of: Callable[[str], Policy]) -> Differences:
+def _ask_about_recorded(history: StoreHistory, second: Policy, policy_of: Callable[[str], Policy]) -> PolicyDifferences:
     replica, log = Replica(history.ledger, second), DifferenceLog(second)
     recorded = _Recorded(history.store, replica.allocator, second, policy_of)
     for entry in history.entries:
@@ -197,7 +197,7 @@ class _Recorded:
 # ----------------------------------------------------------------------------------------------------------- replaying
 
 
-def _replay(history: History, policy: Policy, seed: int, *, recorded: bool = False) -> Result:
+def _replay(history: StoreHistory, policy: Policy, seed: int, *, recorded: bool = False) -> RunResult:
     """All requests again, by one policy alone; or as they were placed, whatever the policy."""
     import polars as pl
 
@@ -229,7 +229,7 @@ def _replay(history: History, policy: Policy, seed: int, *, recorded: bool = Fal
                 allocator.release(name)
         replica.apply(msgspec.structs.replace(entry, placed=(), released=()))
     samples.append(allocator.usage())
-    return Result(
+    return RunResult(
         name=RECORDED if recorded else policy.name,
         seed=seed,
         experiment={},

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from roost.placing.contrast import KINDS
 from roost.sim.diff import Diff
-from roost.sim.differences import Group
+from roost.sim.differences import RuleDifferences
 from roost.sim.statistics import CONFIDENCE
 
 TYPES = 4  # that are named of a group
@@ -51,7 +51,7 @@ def headline(diff: Diff) -> str:
     return text
 
 
-def group_line(group: Group) -> list[str]:
+def group_line(group: RuleDifferences) -> list[str]:
     """Under `HEADINGS`."""
     types = [f"{name} {number:,}" for name, number in group.types.items()]
     more = [f"{len(types) - TYPES} more"] if len(types) > TYPES else []

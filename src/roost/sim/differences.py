@@ -27,7 +27,7 @@ EXPLAINED = 3  # differences of each rule and VM type that are told in a sentenc
 
 
 @dataclass(frozen=True)
-class Group:
+class RuleDifferences:
     """Decisions that one rule changes."""
 
     kind: str
@@ -40,7 +40,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Differences:
+class PolicyDifferences:
     """What another policy would have decided otherwise."""
 
     decisions: int  # that were looked at
@@ -51,13 +51,13 @@ class Differences:
         """Of the decisions."""
         return len(self.rows) / self.decisions if self.decisions else 0.0
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[RuleDifferences]:
         """By how and by which rule, most first."""
         found: dict[tuple[str, str], list[Difference]] = {}
         for row in self.rows:
             found.setdefault((row.kind, row.rule), []).append(row)
         return [
-            Group(
+            RuleDifferences(
                 kind=kind,
                 rule=rule,
                 decisions=len(rows),
@@ -85,7 +85,7 @@ class Differences:
         (folder / COUNT).write_bytes(msgspec.json.encode({"decisions": self.decisions}) + b"\n")
 
     @classmethod
-    def load(cls, folder: Path) -> Differences:
+    def load(cls, folder: Path) -> PolicyDifferences:
         """Read what `save` wrote."""
         import polars as pl
 
@@ -143,6 +143,6 @@ class DifferenceLog:
         self.found.save(folder)
 
     @property
-    def found(self) -> Differences:
+    def found(self) -> PolicyDifferences:
         """So far."""
-        return Differences(self.decisions, self.rows)
+        return PolicyDifferences(self.decisions, self.rows)

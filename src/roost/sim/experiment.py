@@ -127,7 +127,7 @@ class Maintenance(_Spec, frozen=True):
             raise InvalidInput("faults.maintenance", "needs a cluster or a share of the machines", "give one of them")
 
 
-class Outage(_Spec, frozen=True):
+class PlannedOutage(_Spec, frozen=True):
     """Machines fail together at a known time: all of a rack, all of a cluster, or one."""
 
     at: Duration
@@ -156,7 +156,7 @@ class Faults(_Spec, frozen=True):
     mtbf: Duration | None = None  # mean time between failures of one machine; None: none fails
     rack_mtbf: Duration | None = None  # the same of one rack, with all of its machines
     repair: Duration = "6h"  # mean time until what failed is ready again
-    outages: tuple[Outage, ...] = ()
+    outages: tuple[PlannedOutage, ...] = ()
     maintenance: tuple[Maintenance, ...] = ()
 
     def __post_init__(self) -> None:

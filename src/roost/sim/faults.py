@@ -20,7 +20,7 @@ from roost.sim.crew import Crew
 from roost.sim.events import DRAIN, FAIL, FAIL_RACK, OUTAGE, REPAIR, RESUME, Events
 from roost.sim.experiment import Faults, seconds
 from roost.sim.tracker import Tracker
-from roost.sim.virtual import Clock, Worker
+from roost.sim.virtual import Clock, SimulatedWorker
 
 READY, DOWN, DRAINING = (int(MachineState[name]) for name in ("READY", "DOWN", "DRAINING"))
 
@@ -148,7 +148,7 @@ class FaultInjector:
                 self.state[machine] = state
                 self._tell(machine, state, worker)
 
-    def _tell(self, machine: int, state: int, worker: Worker) -> None:
+    def _tell(self, machine: int, state: int, worker: SimulatedWorker) -> None:
         name: Any = MachineState(state).name.lower()
         told = partial(self._told, machine, state)
         self._crew.submit(SetMachine(self._zone.machine_names[machine], state=name), told, worker)

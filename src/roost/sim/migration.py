@@ -14,7 +14,7 @@ from roost.sim.experiment import Migrations, seconds
 from roost.sim.tracker import Tracker
 from roost.sim.virtual import Clock
 from roost.whatif.carrier import MovesInOrder, StepOfMove, steps_of_move
-from roost.whatif.plan import Move, Terms
+from roost.whatif.plan import PlannedMove, PlanTerms
 from roost.whatif.planner import plan_moves
 
 
@@ -35,7 +35,9 @@ class Migration:
         self._spec, self._seed, self._clock, self._events = spec, seed, clock, events
         self._crew, self._tracker, self._warm_up = crew, tracker, warm_up
         self._order = MovesInOrder(())
-        self._steps: dict[int, tuple[Move, Generator[StepOfMove, bool, bool]]] = {}  # of moves under way, by number
+        self._steps: dict[
+            int, tuple[PlannedMove, Generator[StepOfMove, bool, bool]]
+        ] = {}  # of moves under way, by number
 
     @property
     def busy(self) -> bool:
@@ -56,7 +58,7 @@ class Migration:
         if self.busy:
             return
         ledger = self._crew.store.load()
-        terms = Terms(budget=int(self._spec.budget * len(ledger.vms)), cost=self._spec.cost)
+        terms = PlanTerms(budget=int(self._spec.budget * len(ledger.vms)), cost=self._spec.cost)
         found = plan_moves(ledger, policy, terms, self._seed)
         self._order = MovesInOrder(found.moves)
         self._begin()
@@ -67,7 +69,7 @@ class Migration:
             self._steps[move.number] = move, (steps := steps_of_move())
             self._do(move, next(steps))
 
-    def _do(self, move: Move, step: StepOfMove) -> None:
+    def _do(self, move: PlannedMove, step: StepOfMove) -> None:
         if step == "copy":
             assert self._spec is not None
             self._events.after(seconds(self._spec.copy, "migrations.copy"), COPIED, move.number)

@@ -10,7 +10,7 @@ import numpy as np
 
 from roost.plotting import DASHES, PALETTE
 from roost.sim.formats import brief, time_unit
-from roost.sim.result import Result
+from roost.sim.result import RunResult
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Values = Callable[[pl.DataFrame], Floats]  # by row of a table; NaN: nothing to tell
-    Runs = Sequence[Result]  # of one variant, by seed
+    Runs = Sequence[RunResult]  # of one variant, by seed
 
 BINS = 200  # of a line over time: two pixels each
 LEVELS = np.concatenate([np.linspace(0, 0.98, 99), np.linspace(0.98, 1, 61)[1:]])  # of a distribution: fine in its tail
@@ -29,7 +29,7 @@ SHADE, BACKDROP = "#999999", "#bbbbbb"  # of the warm-up; of what is no variant'
 
 
 @dataclass(frozen=True)
-class Line:
+class LinePanel:
     """A panel with time from left to right."""
 
     title: str
@@ -124,7 +124,7 @@ class Distribution:
         axes.set_ylim(0, 1.02)
         axes.set_yticks(MARKS, [f"{mark:.0%}".replace("%", " %") for mark in MARKS])
 
-    def _seconds(self, run: Result) -> Floats:
+    def _seconds(self, run: RunResult) -> Floats:
         """Of the requests of the workload that came after the warm-up."""
         table = run.requests
         counted = (table["request"].to_numpy() >= 0) & (table["time_s"].to_numpy() >= _warm_from(run))
@@ -137,7 +137,7 @@ def colour(variant: int) -> tuple[str, str]:
     return PALETTE[variant % len(PALETTE)], DASHES[variant // len(PALETTE) % len(DASHES)]
 
 
-def _warm_from(run: Result) -> float:
+def _warm_from(run: RunResult) -> float:
     """When the warm-up was over."""
     return float(run.facts.get("warm_up_s", 0.0))
 

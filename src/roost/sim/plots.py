@@ -11,8 +11,8 @@ import numpy as np
 
 from roost.plotting import new_figure, styled, svg
 from roost.sim.comparison import label, variants
-from roost.sim.panels import Distribution, Line
-from roost.sim.result import Result
+from roost.sim.panels import Distribution, LinePanel
+from roost.sim.result import RunResult
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,11 +38,11 @@ class Sheet:
     """What is drawn together."""
 
     title: str
-    panels: Sequence[Line | Distribution]
+    panels: Sequence[LinePanel | Distribution]
     hint: str = ""  # what holds for all of it
 
 
-def plots(results: Sequence[Result]) -> tuple[list[Plot], list[str]]:
+def plots(results: Sequence[RunResult]) -> tuple[list[Plot], list[str]]:
     """Those that have something to show, and the titles of those that have not."""
     found = [list(runs.values()) for runs in variants(results).values()]
     drawn: list[Plot] = []
@@ -57,7 +57,7 @@ def plots(results: Sequence[Result]) -> tuple[list[Plot], list[str]]:
     return drawn, empty
 
 
-def sheets(results: Sequence[Result]) -> list[Sheet]:
+def sheets(results: Sequence[RunResult]) -> list[Sheet]:
     """All there can be; which resources the zone has is known from the runs."""
     columns = dict.fromkeys(column for result in results for column in result.timeline.columns)
     stranded = [column for column in columns if column.startswith("stranded_")]
@@ -67,8 +67,10 @@ def sheets(results: Sequence[Result]) -> list[Sheet]:
         Sheet(
             "Utilisation and density",
             (
-                Line("Utilisation", "Utilisation: cores allocated, of all cores.", _column("utilisation"), share=True),
-                Line(
+                LinePanel(
+                    "Utilisation", "Utilisation: cores allocated, of all cores.", _column("utilisation"), share=True
+                ),
+                LinePanel(
                     "Packing density",
                     "Density: of the cores of machines that run something. The closer the two, the fewer stand empty.",
                     _column("density"),
@@ -80,13 +82,13 @@ def sheets(results: Sequence[Result]) -> list[Sheet]:
         Sheet(
             "Empty machines",
             (
-                Line(
+                LinePanel(
                     "Empty machines",
                     "Machines that run nothing are room for large VMs and for failures.",
                     _column("empty_machines"),
                 ),
-                Line("VMs that run", "The VMs are those of all machines.", _column("vms")),
-                Line(
+                LinePanel("VMs that run", "The VMs are those of all machines.", _column("vms")),
+                LinePanel(
                     "Machines down",
                     "Down: failed and not repaired.",
                     _column("machines_down"),
@@ -96,7 +98,7 @@ def sheets(results: Sequence[Result]) -> list[Sheet]:
         Sheet(
             "Acceptance and declines",
             (
-                Line(
+                LinePanel(
                     "Acceptance",
                     "Acceptance: requests placed, of those answered at the time.",
                     _ratio("placed", "requests"),
@@ -104,7 +106,7 @@ def sheets(results: Sequence[Result]) -> list[Sheet]:
                     share=True,
                     dull=1.0,
                 ),
-                Line(
+                LinePanel(
                     "Requests not placed, added up",
                     "Declined or given up since the warm-up: where the line is flat, nobody was turned away.",
                     _turned_away,
@@ -113,20 +115,25 @@ def sheets(results: Sequence[Result]) -> list[Sheet]:
         ),
         Sheet(
             "Stranded resources",
-            [Line(f"Stranded {name.removeprefix('stranded_')}", "", _column(name), share=True) for name in stranded],
+            [
+                LinePanel(f"Stranded {name.removeprefix('stranded_')}", "", _column(name), share=True)
+                for name in stranded
+            ],
             "Left over on machines in use that are too full for every VM type asked for, of all there is of the "
             "resource; the lower the better.",
         ),
         Sheet(
             "Conflicts and retries",
             (
-                Line(
+                LinePanel(
                     "Conflicts per minute",
                     "Conflicts: commits that lost a race.",
                     _rate("conflicts", 60.0),
                     table="rates",
                 ),
-                Line("Retries per minute", "Retries: tries after the first.", _rate("retries", 60.0), table="rates"),
+                LinePanel(
+                    "Retries per minute", "Retries: tries after the first.", _rate("retries", 60.0), table="rates"
+                ),
             ),
             "The lower the better.",
         ),
@@ -142,7 +149,7 @@ def sheets(results: Sequence[Result]) -> list[Sheet]:
         Sheet(
             "Throughput",
             (
-                Line(
+                LinePanel(
                     "Requests per second",
                     "Requests that arrived (grey area) and that were placed (lines): where a line runs below the area, "
                     "they wait or are declined.",
@@ -150,20 +157,20 @@ def sheets(results: Sequence[Result]) -> list[Sheet]:
                     table="rates",
                     backdrop=_rate("arrivals", 1.0),
                 ),
-                Line("Requests waiting", "Waiting: or being decided.", _column("queued")),
+                LinePanel("Requests waiting", "Waiting: or being decided.", _column("queued")),
             ),
         ),
         Sheet(
             "Caches",
             (
-                Line(
+                LinePanel(
                     "Cache hits",
                     "Hits: decisions that found their evaluation cached.",
                     _ratio("cache_hits", *decisions),
                     _column(*decisions),
                     share=True,
                 ),
-                Line(
+                LinePanel(
                     "Updates per decision",
                     "Updates: machines looked at to bring caches up to date.",
                     _ratio("updated", *decisions),
@@ -175,10 +182,10 @@ def sheets(results: Sequence[Result]) -> list[Sheet]:
     ]
 
 
-def _in_use(column: str) -> Line:
+def _in_use(column: str) -> LinePanel:
     """Of a resource that is not cores, for which utilisation stands."""
     name = column.removeprefix("used_")
-    return Line(f"{label(name)} in use", f"{label(name)} in use: of all {name}.", _column(column), share=True)
+    return LinePanel(f"{label(name)} in use", f"{label(name)} in use: of all {name}.", _column(column), share=True)
 
 
 def _column(*names: str) -> Values:
@@ -222,7 +229,7 @@ def _turned_away(table: pl.DataFrame) -> Floats:
 # ------------------------------------------------------------------------------------------------------------- drawing
 
 
-def _draw(panels: Sequence[Line | Distribution], found: Sequence[Sequence[Result]], prefix: str) -> str:
+def _draw(panels: Sequence[LinePanel | Distribution], found: Sequence[Sequence[RunResult]], prefix: str) -> str:
     columns = len(panels) if len(panels) <= 3 else 2
     rows = -(-len(panels) // columns)
     figure, axes = new_figure(rows, columns, width=WIDTH, height=HEIGHT * rows)

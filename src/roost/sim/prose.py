@@ -11,7 +11,7 @@ from roost.model.readable import plain
 from roost.sim.comparison import Row, SummaryTable, label, variants
 from roost.sim.experiment import Fleet
 from roost.sim.formats import figure, span
-from roost.sim.result import Result
+from roost.sim.result import RunResult
 from roost.sim.statistics import Verdict
 
 # What is told of one variant, and which measures of a comparison.
@@ -37,7 +37,7 @@ MANY = 0.01  # of the requests: if so many have no answer, it is told
 COMPARED = ("density", "empty_machines", "acceptance", "fulfilment", "conflicts_per_minute_p99", "latency_p99")
 
 
-def headline(results: Sequence[Result], table: SummaryTable) -> str:
+def headline(results: Sequence[RunResult], table: SummaryTable) -> str:
     """What was run on what, and what came out."""
     rows = {row.measure.name: row for row in table.rows}
     if len(table.variants) == 1:
@@ -52,7 +52,7 @@ def verdict_html(verdict: str) -> str:
     return f'<span class="verdict-{verdict.partition(" ")[0]}">{verdict}</span>'
 
 
-def fact(results: Sequence[Result], key: str) -> str:
+def fact(results: Sequence[RunResult], key: str) -> str:
     """What all runs have in common, or what they differ by; not yet HTML."""
     found: list[Any] = []
     for value in (result.facts.get(key) for result in results):
@@ -94,7 +94,7 @@ def listed(parts: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def circumstances(results: Sequence[Result]) -> str:
+def circumstances(results: Sequence[RunResult]) -> str:
     """`azure-2017 over 3 hours on 3,000 machines of 16 cores and 128 GiB (48,000 cores in all)`; not yet HTML."""
     workload, lasted, machines, cores = (fact(results, key) for key in ("workload", "span_s", "machines", "cores"))
     parts = [
@@ -106,7 +106,7 @@ def circumstances(results: Sequence[Result]) -> str:
     return " ".join(filter(None, parts))
 
 
-def _size(results: Sequence[Result]) -> str:
+def _size(results: Sequence[RunResult]) -> str:
     """Of a machine, if all are equal."""
     usual = Fleet(machines=1)
     fleets = [result.experiment.get("fleet") or {} for result in results]
@@ -118,7 +118,7 @@ def _size(results: Sequence[Result]) -> str:
     return f" of {plain(cores)} cores" + (f" and {plain(memory)} GiB" if asked else "")
 
 
-def _what_was_run(results: Sequence[Result]) -> str:
+def _what_was_run(results: Sequence[RunResult]) -> str:
     found = variants(results)
     where = escape(circumstances(results))
     asked = [result.requests.filter(result.requests["request"] >= 0) for result in results]
@@ -134,7 +134,7 @@ def _what_was_run(results: Sequence[Result]) -> str:
     return f"{' '.join(filter(None, parts))}.{_unanswered(results)}"
 
 
-def _unanswered(results: Sequence[Result]) -> str:
+def _unanswered(results: Sequence[RunResult]) -> str:
     """An overloaded run looks better than it is: those who wait longest are in none of its latencies."""
     waiting = [int(result.timeline["queued"][-1]) for result in results if len(result.timeline)]
     if not waiting or max(waiting) < MANY * max(len(result.requests) for result in results):

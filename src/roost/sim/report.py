@@ -15,7 +15,7 @@ from roost.sim.comparison import Row, SummaryTable, summary_table, variants
 from roost.sim.panels import colour
 from roost.sim.plots import plots
 from roost.sim.prose import fact, headline, in_a_sentence, key_text, listed, value_text, verdict_html
-from roost.sim.result import Result
+from roost.sim.result import RunResult
 
 # What a reader looks at first.
 KEY = (
@@ -39,7 +39,7 @@ GOOD_ZEROS = ("declined",)  # told although nothing happened
 DASHED = {"-": "solid", "--": "dashed", "-.": "dashed", ":": "dotted"}  # Matplotlib's names of lines, and CSS's
 
 
-def report(results: Sequence[Result], title: str = "") -> str:
+def report(results: Sequence[RunResult], title: str = "") -> str:
     """The page. Runs of one name are one variant with several seeds; the others are compared with the first."""
     table = summary_table(results)
     title = title or " / ".join(_names(results))
@@ -104,7 +104,7 @@ def _row(row: Row, *, meanings: bool) -> str:
     return "".join(cells)
 
 
-def _how_to_read(results: Sequence[Result], table: SummaryTable) -> str:
+def _how_to_read(results: Sequence[RunResult], table: SummaryTable) -> str:
     several = _several_seeds(results)
     told = any(row.measure.name.startswith("latency") and not row.zero for row in table.rows)
     said = [
@@ -125,7 +125,7 @@ def _how_to_read(results: Sequence[Result], table: SummaryTable) -> str:
 # --------------------------------------------------------------------------------------------------------------- plots
 
 
-def _plots(results: Sequence[Result], table: SummaryTable) -> list[str]:
+def _plots(results: Sequence[RunResult], table: SummaryTable) -> list[str]:
     drawn, empty = plots(results)
     bands = "the lowest to the highest seed" if _several_seeds(results) else "the lowest to the highest value"
     names = "".join(f"<span>{_named(table.variants, at)}</span>" for at in range(len(table.variants)))
@@ -151,18 +151,18 @@ def _named(names: Sequence[str], at: int) -> str:
     return f'<i class="swatch" style="border-color: {shade}; border-top-style: {DASHED[dash]}"></i>{escape(names[at])}'
 
 
-def _has_warm_up(results: Sequence[Result]) -> bool:
+def _has_warm_up(results: Sequence[RunResult]) -> bool:
     return any((result.timeline["warm"] == 0).any() for result in results)
 
 
-def _several_seeds(results: Sequence[Result]) -> bool:
+def _several_seeds(results: Sequence[RunResult]) -> bool:
     return max(map(len, variants(results).values())) > 1
 
 
 # -------------------------------------------------------------------------------------------------------------- origin
 
 
-def _what_was_simulated(results: Sequence[Result]) -> list[str]:
+def _what_was_simulated(results: Sequence[RunResult]) -> list[str]:
     keys = dict.fromkeys(key for result in results for key in result.facts)
     facts = {key_text(key): fact(results, key) for key in keys}
     seeds = sorted({result.seed for result in results})
@@ -172,7 +172,7 @@ def _what_was_simulated(results: Sequence[Result]) -> list[str]:
     return ["<h2>What was simulated</h2>", f"<dl>\n{rows}\n</dl>", *files]
 
 
-def _how_to_repeat(results: Sequence[Result]) -> list[str]:
+def _how_to_repeat(results: Sequence[RunResult]) -> list[str]:
     commands = "\n".join(f"roost sim run {shlex.quote(f'{name}.yaml')}" for name in _names(results))
     keys = dict.fromkeys(key for result in results for key in result.timing)
     means = {key: fmean(r.timing[key] for r in results if key in r.timing) for key in keys}
@@ -191,12 +191,12 @@ def _how_to_repeat(results: Sequence[Result]) -> list[str]:
     ]
 
 
-def _names(results: Sequence[Result]) -> list[str]:
+def _names(results: Sequence[RunResult]) -> list[str]:
     """Of the experiments."""
     return list(dict.fromkeys(str(result.experiment.get("name") or result.name) for result in results))
 
 
-def _files(results: Sequence[Result]) -> list[str]:
+def _files(results: Sequence[RunResult]) -> list[str]:
     """The experiments as they are written."""
     import yaml
 

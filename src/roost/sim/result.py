@@ -22,7 +22,7 @@ AGAIN = "remove this folder and go on with `roost sim resume`"
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """A finished run."""
 
     name: str  # of the run: a label that tells it from others beside it, such as its policy
@@ -48,7 +48,7 @@ class Result:
         (folder / RUN).write_bytes(pretty(run))
 
     @classmethod
-    def load(cls, folder: Path) -> Result:
+    def load(cls, folder: Path) -> RunResult:
         """Read what `save` wrote."""
         import polars as pl
 

@@ -29,7 +29,7 @@ from roost.sim.experiment import Experiment, Generated
 from roost.sim.fleet import zone_for
 from roost.sim.processes import ENDED, NEARLY, Tell, Told, perform_in_turn, perform_together
 from roost.sim.report import report
-from roost.sim.result import RUN, Result
+from roost.sim.result import RUN, RunResult
 from roost.sim.simulation import Simulation
 from roost.traces.generate import WorkloadShape, generate, rate_for
 from roost.traces.sources import find_workload
@@ -112,7 +112,7 @@ def _shape(given: Generated, zone: Zone | None, *, filled: bool) -> WorkloadShap
     return msgspec.structs.replace(given, requests_per_day=rate)
 
 
-def perform(folder: Path, progress: Progress, processes: int = 0, *, page: bool = True) -> list[Result]:
+def perform(folder: Path, progress: Progress, processes: int = 0, *, page: bool = True) -> list[RunResult]:
     """All runs of an experiment that are not finished, from where each stopped; then the report, if it is to have one.
 
     `processes`: how many at once; 0: as many as there are cores.
@@ -139,19 +139,19 @@ def _open(folder: Path) -> tuple[Experiment, list[Run]]:
     return experiment, runs_of(experiment)
 
 
-def finish(folder: Path) -> list[Result]:
+def finish(folder: Path) -> list[RunResult]:
     """Write the report of the runs of a folder."""
     results = results_in(folder)
     (folder / REPORT).write_text(report(results), encoding="utf-8")
     return results
 
 
-def results_in(folder: Path) -> list[Result]:
+def results_in(folder: Path) -> list[RunResult]:
     """The finished runs of an experiment, in its order; or the run, if it is the folder of one."""
     if (folder / RUN).exists():
-        return [Result.load(folder)]
+        return [RunResult.load(folder)]
     _, runs = _open(folder)
-    found = [Result.load(folder / run.folder) for run in runs if (folder / run.folder / RUN).exists()]
+    found = [RunResult.load(folder / run.folder) for run in runs if (folder / run.folder / RUN).exists()]
     if not found:
         raise InvalidInput(str(folder), "has no finished run", f"go on with `roost sim resume {folder}`")
     return found
@@ -164,7 +164,7 @@ def unfinished(folder: Path) -> int:
     return sum(not (folder / run.folder / RUN).exists() for run in _open(folder)[1])
 
 
-def side_by_side(folders: Sequence[Path]) -> list[Result]:
+def side_by_side(folders: Sequence[Path]) -> list[RunResult]:
     """The runs of several experiments, with names that tell them apart."""
     results = [(folder, result) for folder in folders for result in results_in(folder)]
     together = {(result.name, result.seed) for _, result in results}

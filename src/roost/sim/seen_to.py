@@ -7,9 +7,9 @@
 One roster is enough. Duties look at a copy of the zone and ask through an agent; a second one would find the same to
 do, and the store would let one of them do it. In the service further healers wait for the first; here nobody dies.
 
-A run in which nothing fails, gives way or is foreseen takes one step, at the beginning. What was done is heard of by
-the feed, like everything else. A roster that begins anew, after a checkpoint, finds all it needs in the store, as that
-of a service does which was restarted.
+A run in which nothing fails, gives way or is foreseen takes a step whenever a duty with a period is due, and no more.
+What was done is heard of by the feed, like everything else. A roster that begins anew, after a checkpoint, finds all it
+needs in the store, as that of a service does which was restarted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class VirtualDuties:
 
         `foresight`: seconds between two looks at what is to be expected, 0 for none; `arrivals`: what the run counts.
         """
-        self._agent, self._clock, self._events, self._foresees = agent, clock, events, foresight > 0
+        self._agent, self._clock, self._events = agent, clock, events
         self.roster = VirtualRoster(agent, clock, noted, foresight, arrivals)
         self.forecaster = self.roster.find(Forecaster)
         self._stirred = self._seen = -1  # the last revision that may be of interest, and the last that was looked at
@@ -73,7 +73,7 @@ class VirtualDuties:
         self.roster.step(now)
         if not self.roster.at_rest:
             self._tick_at(now + TICK_SECONDS)
-        elif self._stirred >= 0 or self._foresees:  # failures that were counted fade
+        else:
             self._tick_at(self.roster.next_due)
         return bool(self._agent.waiting)
 

@@ -33,7 +33,7 @@ from roost.sim.faults import DOWN, FaultInjector
 from roost.sim.fingerprint import fingerprint
 from roost.sim.guests import Guests
 from roost.sim.migration import Migration
-from roost.sim.result import Result
+from roost.sim.result import RunResult
 from roost.sim.tracker import Tracker
 from roost.sim.virtual import NEVER, Clock
 from roost.sim.world import BEFORE, World
@@ -133,7 +133,7 @@ class Simulation:
 
     # ------------------------------------------------------------------------------------------------ the loop
 
-    def run(self, progress: Progress | None = None, checkpoint: Callable[[bytes], None] | None = None) -> Result:
+    def run(self, progress: Progress | None = None, checkpoint: Callable[[bytes], None] | None = None) -> RunResult:
         """To the end. `checkpoint` is given, now and then, what `go_on` can go on from."""
         self._started = time.perf_counter() - self.timing.get("run_s", 0.0)
         with _little_garbage(), _warnings_only():
@@ -277,7 +277,7 @@ class Simulation:
 
     # ------------------------------------------------------------------------------------------------- the result
 
-    def _result(self) -> Result:
+    def _result(self) -> RunResult:
         self._check()
         tables = self.tracker.tables(self.world.arrival[: self.world.next], self.until)
         experiment, workload, zone = self.experiment, self.workload, self.zone
@@ -296,7 +296,7 @@ class Simulation:
             "repeatable": experiment.repeatable,
         }
         self.timing |= {"operations": self.operations, "vms_placed": int(tables["rates"]["vms_placed"].sum())}
-        return Result(
+        return RunResult(
             name=self.name,
             seed=self.seed,
             experiment=experiment.as_data(),

@@ -121,7 +121,7 @@ class VirtualCourier:
 
 
 @dataclass
-class Worker:
+class SimulatedWorker:
     """An agent at its desk."""
 
     number: int

@@ -22,7 +22,7 @@ from roost.sim.events import LEAVE, Events
 from roost.sim.experiment import Experiment
 from roost.sim.guests import Guest, Guests
 from roost.sim.tracker import Tracker
-from roost.sim.virtual import NEVER, Clock, Worker
+from roost.sim.virtual import NEVER, Clock, SimulatedWorker
 from roost.traces.standing import standing_population
 from roost.traces.workload import Workload
 
@@ -117,7 +117,7 @@ class World:
             judged = engine.judge(view, shape, engine.desk)
             self._tracker.narrowed(machine_stages(engine, view, judged, chosen_clusters(engine, view, shape, judged)))
 
-    def note(self, worker: Worker, ticket: Ticket) -> None:
+    def note(self, worker: SimulatedWorker, ticket: Ticket) -> None:
         """Duties have placed VMs again; tries in vain count nowhere, as what waits does."""
         operation, answer = ticket.operation, ticket.answer
         if answer is not None and answer.ok and not answer.replayed:

@@ -16,7 +16,7 @@ from roost.store.history import entries_between
 from roost.store.ledger import HOLDINGS, Finding, Ledger, TenantRow, replayed
 
 
-class Report(msgspec.Struct, frozen=True):
+class AuditReport(msgspec.Struct, frozen=True):
     """The outcome of an audit."""
 
     revision: int
@@ -32,12 +32,12 @@ class Report(msgspec.Struct, frozen=True):
         return not self.findings
 
 
-def audit(store: Store) -> Report:
+def audit(store: Store) -> AuditReport:
     """Check everything, changing nothing. May run while others work."""
     ledger = store.load()
     _, trimmed = store.head()
     found = [*ledger.check_invariants(), *_columns(store, ledger), *_feed(store, ledger, trimmed)]
-    return Report(
+    return AuditReport(
         revision=ledger.revision,
         machines=len(ledger.machines),
         tenants=len(ledger.tenants),

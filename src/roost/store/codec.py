@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from roost.model.change import ENTRIES, Placed
+from roost.model.change import ENTRIES, PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import VM, Constraints
@@ -19,7 +19,7 @@ _spec = msgspec.json.Decoder(MachineSpec).decode
 _vm = msgspec.json.Decoder(VM).decode
 _constraints = msgspec.json.Decoder(Constraints).decode
 _record = msgspec.json.Decoder(Record).decode
-_placed = msgspec.json.Decoder(tuple[Placed, ...]).decode
+_placed = msgspec.json.Decoder(tuple[PlacedVM, ...]).decode
 _catalogue = msgspec.json.Decoder(Catalogue).decode
 _round = msgspec.json.Decoder(Round).decode
 _limits = msgspec.json.Decoder(list[tuple[str, str, str]]).decode
@@ -82,7 +82,7 @@ class Codec:
         known = self._vms.get(spec)
         if known is None:
             known = self._vms[spec] = _vm(spec)
-        return name, VMRow(tenant, Placed(name, known, machine, since))
+        return name, VMRow(tenant, PlacedVM(name, known, machine, since))
 
     @staticmethod
     def vm_values(vms: Mapping[str, VMRow | None]) -> list[tuple[str, str, str, str, float]]:

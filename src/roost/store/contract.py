@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from roost.model.availability import Short, Spread
-from roost.model.change import Entry, Eviction, Placed
+from roost.model.change import Entry, Eviction, PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import UNCONSTRAINED, Constraints
@@ -55,7 +55,7 @@ class Victim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A VM that is to give way, as it runs."""
 
     tenant: str
-    vm: Placed
+    vm: PlacedVM
     stamp: int = 0  # of the tenant, as the agent knows it: where VMs go together, there must be no other by now
 
 
@@ -74,8 +74,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     premise: Premise = NO_PREMISE
     constraints: Constraints = UNCONSTRAINED
     stamp: int = 0  # the tenant's when this was decided; 0: it had no VMs
-    placed: tuple[Placed, ...]
-    leaving: tuple[Placed, ...] = ()
+    placed: tuple[PlacedVM, ...]
+    leaving: tuple[PlacedVM, ...] = ()
     victims: tuple[Victim, ...] = ()
     grace: float = 0.0  # seconds that victims are left to finish
     requeued: bool = False  # the VMs waited for room since they had to give way; they wait no longer
@@ -90,7 +90,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     record: Record
     tenant: str
     premise: Premise = NO_PREMISE
-    released: tuple[Placed, ...]
+    released: tuple[PlacedVM, ...]
     stamp: int | None = None  # if given, these are all VMs that the tenant has, and it must be as it was then
     waiting: tuple[str, ...] = ()  # VMs of the tenant that wait for room: they wait no longer
     eviction: Eviction | None = None  # they did not want to go: those that want to be placed again wait for that
@@ -109,7 +109,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     premise: Premise = NO_PREMISE
     constraints: Constraints = UNCONSTRAINED
     stamp: int  # the tenant's when this was decided
-    vm: Placed  # as it runs
+    vm: PlacedVM  # as it runs
     machine: str  # where it is to run
     held: bool = False  # room is held for it there
     hold: bool = False  # only hold room
@@ -141,7 +141,7 @@ class SetQuarantine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     quarantined: bool
 
 
-class AddMachines(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Commission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Add machines; a cluster begins with its first machine."""
 
     key: str
@@ -151,7 +151,7 @@ class AddMachines(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     conditions: Mapping[str, Mapping[str, int]] = {}  # of those that are not as good as new
 
 
-class RemoveMachines(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Decommission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Remove machines that run nothing; a cluster ends with its last machine."""
 
     key: str
@@ -252,7 +252,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     seed: int = 0
     ahead: tuple[tuple[int, int], ...] = ()  # (round, position) of its own placements that the feed had not brought
     adopted: tuple[MachineRow, ...] = ()  # rows learnt from conflicts, with its own placements on them
-    placed: tuple[tuple[str, tuple[Placed, ...]], ...] = ()  # by position: a tenant, and what was placed for it
+    placed: tuple[tuple[str, tuple[PlacedVM, ...]], ...] = ()  # by position: a tenant, and what was placed for it
     victims: Mapping[int, tuple[Victim, ...]] = {}  # by position: what gave way to that
 
 
@@ -263,7 +263,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     outcome: Literal["committed", "declined"]
     request: bytes
     record: Record
-    placed: tuple[Placed, ...] = ()  # what gave way to these is in the record
+    placed: tuple[PlacedVM, ...] = ()  # what gave way to these is in the record
 
 
 class PolicyResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):

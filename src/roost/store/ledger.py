@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from roost.model.change import Entry, Placed
+from roost.model.change import Entry, PlacedVM
 from roost.model.errors import InvariantBroken
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import VM, Constraints
@@ -61,7 +61,7 @@ class VMRow(msgspec.Struct, frozen=True, gc=False):
     """A VM that runs: as it was placed, and whose it is."""
 
     tenant: str
-    placed: Placed
+    placed: PlacedVM
 
     @property
     def machine(self) -> str:
@@ -227,13 +227,13 @@ class Ledger:
         else:
             self.registry[kind, name] = value
 
-    def _place(self, placed: Placed, tenant: str) -> None:
+    def _place(self, placed: PlacedVM, tenant: str) -> None:
         if placed.vm in self.vms:
             raise InvariantBroken(f"VM {placed.vm} is placed twice")
         self.vms[placed.vm] = VMRow(tenant, placed)
         self.accounts.put(self.machines[placed.machine], placed.spec, tenant, 1)
 
-    def _release(self, placed: Placed, tenant: str) -> None:
+    def _release(self, placed: PlacedVM, tenant: str) -> None:
         if self.vms.pop(placed.vm, None) != VMRow(tenant, placed):
             raise InvariantBroken(f"VM {placed.vm} is released from {placed.machine}, where it is not")
         self.accounts.put(self.machines[placed.machine], placed.spec, tenant, -1)

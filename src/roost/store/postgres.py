@@ -17,10 +17,10 @@ from roost.model.change import ENTRIES
 from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreBroken, StoreUnavailable, Taken
 from roost.model.inventory import Catalogue
 from roost.store.codec import Codec, encode, feed_row
-from roost.store.contract import AddMachines, Decided, Feed, Mending, Note, Outcome, Proposal, Round
+from roost.store.contract import Commission, Decided, Feed, Mending, Note, Outcome, Proposal, Round
 from roost.store.ledger import Ledger
 from roost.store.plainly import NoMachines, insist
-from roost.store.postgres_line import RACES, Connection, Line, said
+from roost.store.postgres_line import RACES, Connection, LockedConnection, said
 from roost.store.recheck import Recheck
 from roost.store.scopes.check import Scope
 from roost.store.scopes.table import CHECKS, limit_kinds
@@ -49,14 +49,14 @@ FOREIGN = "use a database of Roost's own, whose user owns it; nothing was change
 class PostgresStore(Tables):
     """A zone in a database. Any number of processes may use it; each store object holds up to eight connections."""
 
-    def __init__(self, url: str, *, create: Catalogue | None = None, stock: Iterable[AddMachines] = ()) -> None:
+    def __init__(self, url: str, *, create: Catalogue | None = None, stock: Iterable[Commission] = ()) -> None:
         """Open a database, bringing its schema up to date.
 
         `create` begins a new zone in it, with all of `stock`, in one transaction.
         """
         self.url = url
         self._over = threading.Event()
-        self._lines = {name: Line(url, seconds, self._over) for name, seconds in LINES.items()}
+        self._lines = {name: LockedConnection(url, seconds, self._over) for name, seconds in LINES.items()}
         proposals = list(stock)
         try:
             self._use("commit", lambda connection: self._begin(connection, create, proposals), NO_LIMIT)
@@ -64,7 +64,7 @@ class PostgresStore(Tables):
             self.close()
             raise
 
-    def _begin(self, connection: Connection, create: Catalogue | None, stock: Sequence[AddMachines]) -> None:
+    def _begin(self, connection: Connection, create: Catalogue | None, stock: Sequence[Commission]) -> None:
         with connection.transaction():
             _migrate(connection, create)
             self._know(_only(connection.execute(SQL["catalogue"]))[0])

@@ -69,7 +69,7 @@ class Hearing(psycopg.Connection[tuple[Any, ...]]):
             return result
 
 
-class Line:
+class LockedConnection:
     """One connection and its lock."""
 
     def __init__(self, url: str, seconds: float, over: threading.Event) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.registry import in_snapshots
@@ -104,7 +104,7 @@ def ledger_of(snapshot: Snapshot) -> Ledger:
             if vm.spec < 0:
                 raise InvalidInput("snapshot", f"VM {vm.name} has spec {vm.spec}", "take it again")
             spec = snapshot.specs[vm.spec]
-            ledger.vms[vm.name] = VMRow(vm.tenant, Placed(vm.name, spec, vm.machine, vm.since))
+            ledger.vms[vm.name] = VMRow(vm.tenant, PlacedVM(vm.name, spec, vm.machine, vm.since))
             put(ledger.machines[vm.machine], spec, vm.tenant, 1)
     except LookupError as error:
         raise InvalidInput("snapshot", f"a VM speaks of {error}, which is not in it", "take it again") from None

@@ -18,7 +18,7 @@ from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreUnava
 from roost.model.inventory import Catalogue
 from roost.store.checkpointer import TOO_LONG, Checkpointer
 from roost.store.codec import Codec, encode, feed_row, text_of
-from roost.store.contract import AddMachines, Feed, Mending, Outcome, Proposal, Round
+from roost.store.contract import Commission, Feed, Mending, Outcome, Proposal, Round
 from roost.store.file_lock import FileLock
 from roost.store.ledger import Ledger
 from roost.store.notes import Notes
@@ -49,7 +49,7 @@ class SqliteStore(Tables):
         path: str | Path,
         *,
         create: Catalogue | None = None,
-        stock: Iterable[AddMachines] = (),
+        stock: Iterable[Commission] = (),
         read_only: bool = False,
     ) -> None:
         """Open a file, bringing its schema up to date.
@@ -99,7 +99,7 @@ class SqliteStore(Tables):
         """
         return self._opened + time.monotonic() - self._opened_at
 
-    def _stock(self, stock: Iterable[AddMachines]) -> None:
+    def _stock(self, stock: Iterable[Commission]) -> None:
         """Add the first machines, within the transaction that is open."""
         (catalogue,) = self._writer.execute(SQL["catalogue"]).fetchone()
         self._know(catalogue)

@@ -15,7 +15,7 @@ TENANT_SIZES = ((1, "1"), (5, "2 to 5"), (20, "6 to 20"), (100, "21 to 100"), (n
 
 
 @dataclass(frozen=True)
-class Description:
+class WorkloadDescription:
     """A workload at a glance. Shares are from 0 to 1; maps go from the most common on, or upwards."""
 
     name: str
@@ -38,7 +38,7 @@ class Description:
     skipped: Mapping[str, int]  # rows left out when it was read, by reason
 
 
-def describe(workload: Workload) -> Description:
+def describe(workload: Workload) -> WorkloadDescription:
     """Look at a workload."""
     known = "cores" in workload.resources and any(each.demand for each in workload.types)
     cores = workload.amounts("cores") if known else np.zeros(workload.vms)
@@ -49,7 +49,7 @@ def describe(workload: Workload) -> Description:
     stay = np.isinf(workload.lifetime)
     leave = workload.lifetime[~stay]
     amounts, counts = np.unique(cores, return_counts=True)
-    return Description(
+    return WorkloadDescription(
         name=workload.name,
         source=workload.source,
         requests=workload.requests,

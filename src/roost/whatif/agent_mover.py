@@ -7,7 +7,7 @@ import threading
 from roost.agent.agent import Agent
 from roost.agent.verbs.move import MoveVM
 from roost.model.errors import StoreUnavailable
-from roost.whatif.mover import Outcome, Step
+from roost.whatif.mover import Step, StepOutcome
 
 
 class AgentMover:
@@ -21,7 +21,7 @@ class AgentMover:
         row = self._agent.store.vm(vm)
         return row.machine if row else None
 
-    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> Outcome:
+    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> StepOutcome:
         """Submit the step, and work until it is answered."""
         with self._turn:
             ticket = self._agent.submit(MoveVM(tenant, vm, machine, step), key, by="roost whatif")
@@ -31,4 +31,4 @@ class AgentMover:
                 raise StoreUnavailable(f"the store does not answer: {error}") from None
         if answer.status == "unavailable":
             raise StoreUnavailable(answer.detail)
-        return Outcome(answer.ok, answer.detail, again=answer.status == "conflicts")
+        return StepOutcome(answer.ok, answer.detail, again=answer.status == "conflicts")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from typing import Literal
 
-from roost.whatif.plan import Move
+from roost.whatif.plan import PlannedMove
 
 StepOfMove = Literal["hold", "copy", "finish", "cancel"]
 
@@ -32,9 +32,9 @@ def steps_of_move() -> Generator[StepOfMove, bool, bool]:
 class MovesInOrder:
     """The moves of one plan. Whoever carries them out says what came of each."""
 
-    def __init__(self, moves: Iterable[Move]) -> None:
+    def __init__(self, moves: Iterable[PlannedMove]) -> None:
         self._waiting = {move.number: move for move in moves}
-        self._under_way: dict[int, Move] = {}
+        self._under_way: dict[int, PlannedMove] = {}
         self._failed: set[int] = set()
         self._given_up: dict[str, int] = {}  # machines that are not emptied any more, and because of which move
 
@@ -48,7 +48,9 @@ class MovesInOrder:
         """Machines that are not emptied any more."""
         return self._given_up.keys()
 
-    def begin(self, at_once: int, skip: Callable[[Move, str], None], begun: Callable[[Move], bool]) -> list[Move]:
+    def begin(
+        self, at_once: int, skip: Callable[[PlannedMove, str], None], begun: Callable[[PlannedMove], bool]
+    ) -> list[PlannedMove]:
         """The moves whose turn it is, so that no more than so many are under way.
 
         `skip` is told of those that are pointless, and why; `begun`: whether one was begun before: it is finished.
@@ -66,7 +68,7 @@ class MovesInOrder:
                 found.append(move)
         return found
 
-    def end(self, move: Move, *, failed: bool) -> None:
+    def end(self, move: PlannedMove, *, failed: bool) -> None:
         """A move is made, or never will be: then nor are those that need it, nor is its machine emptied."""
         self._waiting.pop(move.number, None)
         self._under_way.pop(move.number, None)
@@ -74,7 +76,7 @@ class MovesInOrder:
             self._failed.add(move.number)
             self._given_up.setdefault(move.empties, move.number)
 
-    def _pointless(self, move: Move) -> str:
+    def _pointless(self, move: PlannedMove) -> str:
         """Why a move that has not begun need not begin any more."""
         for number in move.after:
             if number in self._failed:

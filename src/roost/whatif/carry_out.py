@@ -17,16 +17,16 @@ from roost.model.errors import StoreUnavailable
 from roost.model.request import hold_of
 from roost.whatif.carrier import MovesInOrder, steps_of_move
 from roost.whatif.commands import command
-from roost.whatif.mover import Mover, Outcome, Step
-from roost.whatif.plan import Move, Plan
+from roost.whatif.mover import Mover, Step, StepOutcome
+from roost.whatif.plan import Plan, PlannedMove
 from roost.whatif.progress import FAILED, Progress, Reached
 
 WORDS = ("vm", "tenant", "type", "source", "target", "number", "plan")  # that a command can name in braces
 TRIES = 5  # of a step that others were faster at, or that was undone by somebody
 NOT_HELD = (None, "begun")  # how far a move has got before room is known to be held
 
-Copy = Callable[[Move], str]  # copies a VM; returns what went wrong, or nothing
-Tell = Callable[[Move, Reached, str], None]
+Copy = Callable[[PlannedMove], str]  # copies a VM; returns what went wrong, or nothing
+Tell = Callable[[PlannedMove, Reached, str], None]
 
 
 class NotDone(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class NotDone(msgspec.Struct, frozen=True):
     why: str
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class CarryOutResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a plan."""
 
     plan: str
@@ -65,13 +65,13 @@ def carry_out(
     copy: Copy | None = None,
     at_once: int = 1,
     tell: Tell = lambda _move, _reached, _detail: None,
-) -> Result:
+) -> CarryOutResult:
     """Make the moves of a plan that are not made yet, up to so many at once. `tell` hears of every step.
 
     Whoever cannot be reached raises; what is under way then is finished by carrying the plan out again.
     """
     work = _Work(plan, mover, progress, copy, tell)
-    under_way: dict[Future[None], Move] = {}
+    under_way: dict[Future[None], PlannedMove] = {}
     with ThreadPoolExecutor(at_once, "roost-move") as threads:
         while work.order.busy:
             for move in work.order.begin(at_once, work.skip, work.begun):
@@ -94,24 +94,24 @@ class _Work:
             if progress.ended(move.number):
                 self.end(move)
 
-    def note(self, move: Move, reached: Reached, detail: str = "") -> None:
+    def note(self, move: PlannedMove, reached: Reached, detail: str = "") -> None:
         """A move has got so far."""
         self.progress.note(move.number, reached, detail)
         self.tell(move, reached, detail)
 
-    def skip(self, move: Move, why: str) -> None:
+    def skip(self, move: PlannedMove, why: str) -> None:
         """A move is pointless by now."""
         self.note(move, "skipped", why)
 
-    def begun(self, move: Move) -> bool:
+    def begun(self, move: PlannedMove) -> bool:
         """Whether a move was begun: what was begun is finished."""
         return self.progress.state(move.number) is not None
 
-    def end(self, move: Move) -> None:
+    def end(self, move: PlannedMove) -> None:
         """Nothing is left to do of a move."""
         self.order.end(move, failed=self.progress.state(move.number) in FAILED)
 
-    def make(self, move: Move) -> None:
+    def make(self, move: PlannedMove) -> None:
         """Make a move, from where it stopped."""
         reached = self.progress.state(move.number)
         ready = reached == "copied"
@@ -130,7 +130,7 @@ class _Work:
         except StopIteration:
             return
 
-    def _held(self, move: Move) -> bool:
+    def _held(self, move: PlannedMove) -> bool:
         if self.progress.state(move.number) is None:  # whoever goes on must know that room may be held
             self.progress.note(move.number, "begun")
         if problem := self._hold(move):
@@ -139,7 +139,7 @@ class _Work:
             self.note(move, "held")
         return not problem
 
-    def _copied(self, move: Move) -> bool:
+    def _copied(self, move: PlannedMove) -> bool:
         if self.copy is None:
             return True
         if problem := self.copy(move):
@@ -148,7 +148,7 @@ class _Work:
             self.note(move, "copied")
         return not problem
 
-    def _finished(self, move: Move) -> bool:
+    def _finished(self, move: PlannedMove) -> bool:
         finished = self._step(move, "finish")
         if finished.again:
             raise StoreUnavailable(f"move {move.number} ({move.vm}) cannot be finished just now: {finished.detail}")
@@ -157,7 +157,7 @@ class _Work:
         self._why[move.number] = finished.detail
         return finished.done
 
-    def _cancelled(self, move: Move) -> bool:
+    def _cancelled(self, move: PlannedMove) -> bool:
         """Give the target back, and see that it is not held any more."""
         for attempt in range(TRIES):
             answer = self._step(move, "cancel", attempt)
@@ -167,7 +167,7 @@ class _Work:
         detail = answer.detail or "it is held again by somebody"
         raise StoreUnavailable(f"move {move.number} ({move.vm}) cannot be cancelled just now: {detail}")
 
-    def _hold(self, move: Move) -> str:
+    def _hold(self, move: PlannedMove) -> str:
         """Hold the target, and see that it is held; returns why it is not. What somebody gave back is held anew."""
         for attempt in range(TRIES):
             held = self._step(move, "hold", attempt)
@@ -177,10 +177,10 @@ class _Work:
                 return ""
         return f"the room on {move.target} is given back by somebody"
 
-    def _is_held(self, move: Move) -> bool:
+    def _is_held(self, move: PlannedMove) -> bool:
         return self.mover.machine_of(hold_of(move.vm)) == move.target
 
-    def _step(self, move: Move, step: Step, attempt: int = 0) -> Outcome:
+    def _step(self, move: PlannedMove, step: Step, attempt: int = 0) -> StepOutcome:
         """A step, asked for again if others were faster; `attempt`: as one that was not asked for before."""
         key = f"{self.plan.id}-{self.progress.nonce}-{move.number}-{step}{f'-{attempt}' if attempt else ''}"
         for _ in range(TRIES):
@@ -189,11 +189,11 @@ class _Work:
                 break
         return outcome
 
-    def result(self) -> Result:
+    def result(self) -> CarryOutResult:
         """What came of it."""
         lines = {move.number: self.progress.reached[move.number] for move in self.plan.moves}
         ends = [line.reached for line in lines.values()]
-        return Result(
+        return CarryOutResult(
             plan=self.plan.id,
             moves=len(ends),
             finished=ends.count("finished"),

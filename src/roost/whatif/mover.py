@@ -9,7 +9,7 @@ import msgspec
 Step = Literal["hold", "finish", "cancel"]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class StepOutcome(msgspec.Struct, frozen=True):
     """What came of a step: it was done, or why not."""
 
     done: bool
@@ -31,5 +31,5 @@ class Mover(Protocol):
     def machine_of(self, vm: str) -> str | None:
         """Where a VM runs now; None: it is gone."""
 
-    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> Outcome:
+    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> StepOutcome:
         """One step of the move of a VM to a machine."""

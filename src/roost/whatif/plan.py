@@ -12,7 +12,7 @@ from roost.model.errors import InvalidInput
 from roost.whatif.measures import Measures
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class PlanTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a plan may do."""
 
     budget: int  # VMs that may be moved
@@ -29,7 +29,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise InvalidInput("cost", f"is {self.cost}", "use a number of cores from 0 on")
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedMove(msgspec.Struct, frozen=True, kw_only=True):
     """One VM to another machine. `gain` and `frees` are what it brings once those before it are done."""
 
     number: int  # from 1
@@ -51,11 +51,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
     revision: int
     policy: str  # that chose the targets: name and digest
-    terms: Terms
+    terms: PlanTerms
     before: Measures
     after: Measures
     left: dict[str, int]  # machines in use that are not emptied, by why
-    moves: tuple[Move, ...]
+    moves: tuple[PlannedMove, ...]
 
     @property
     def gain(self) -> float:
@@ -73,7 +73,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return sum(move.frees > 0 for move in self.moves)
 
 
-def plan_id(zone: str, revision: int, moves: Sequence[Move]) -> str:
+def plan_id(zone: str, revision: int, moves: Sequence[PlannedMove]) -> str:
     """A name for a plan by what it says."""
     said = msgspec.json.encode((zone, revision, list(moves)))
     return hashlib.sha256(said).hexdigest()[:16]

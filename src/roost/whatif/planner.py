@@ -28,7 +28,7 @@ from roost.placing.order import placing_order
 from roost.placing.seating import seating
 from roost.store.ledger import Ledger
 from roost.whatif.measures import measure, type_mix
-from roost.whatif.plan import Move, Plan, Terms, plan_id
+from roost.whatif.plan import Plan, PlannedMove, PlanTerms, plan_id
 
 SHORTLIST = 1.25  # times the budget: machines with so many VMs are to be emptied, and so take nothing themselves
 NEAREST = 6  # machines to make room on, at most, for one VM
@@ -44,7 +44,7 @@ TAKING = "takes VMs of others"
 DOWN = "is down"
 
 
-def plan_moves(ledger: Ledger, policy: RulePolicy | PolicySplit, terms: Terms, seed: int = 0) -> Plan:
+def plan_moves(ledger: Ledger, policy: RulePolicy | PolicySplit, terms: PlanTerms, seed: int = 0) -> Plan:
     """The moves that make a zone denser within these terms. Same arguments, same plan; the ledger is not changed."""
     plan = _plan(ledger, policy, terms, seed, SHORTLIST)
     if ROOM in plan.left:  # where room is short, machines that are only going to be emptied may be missing as targets
@@ -52,7 +52,7 @@ def plan_moves(ledger: Ledger, policy: RulePolicy | PolicySplit, terms: Terms, s
     return plan
 
 
-def _plan(ledger: Ledger, policy: RulePolicy | PolicySplit, terms: Terms, seed: int, shortlist: float) -> Plan:
+def _plan(ledger: Ledger, policy: RulePolicy | PolicySplit, terms: PlanTerms, seed: int, shortlist: float) -> Plan:
     allocator = Replica(ledger, policy, seed).allocator
     _check_names(allocator, terms)
     types = type_mix(allocator.zone, (vm.spec for vm in ledger.vms.values()))
@@ -73,7 +73,7 @@ def _plan(ledger: Ledger, policy: RulePolicy | PolicySplit, terms: Terms, seed: 
     )
 
 
-def _check_names(allocator: Allocator, terms: Terms) -> None:
+def _check_names(allocator: Allocator, terms: PlanTerms) -> None:
     zone = allocator.zone
     for name in terms.types:
         zone.vm_type(name, "types")
@@ -95,7 +95,7 @@ class _Step(msgspec.Struct, frozen=True, eq=False):
 class _Planner:
     """One plan in the making, on a scratch copy of a zone."""
 
-    def __init__(self, allocator: Allocator, terms: Terms) -> None:
+    def __init__(self, allocator: Allocator, terms: PlanTerms) -> None:
         self.allocator, self.view, self.zone, self.terms = allocator, allocator.view, allocator.zone, terms
         self.left: dict[str, int] = {}
         self._budget = terms.budget
@@ -154,7 +154,7 @@ class _Planner:
         cores = self._capacity[machine] / self.zone.resources[self.zone.cores_at].per_unit
         return float(cores) / len(self._residents[machine])
 
-    def moves(self, shortlist: float) -> Iterator[Move]:
+    def moves(self, shortlist: float) -> Iterator[PlannedMove]:
         """Empty machine after machine; those that found no room get another turn, when others stay as they are.
 
         `shortlist`: machines with so many times the VMs of the budget take nothing, because they are to be emptied.
@@ -316,7 +316,7 @@ class _Planner:
 
     # ------------------------------------------------------------------------------------------------- telling
 
-    def _told(self, machine: int, steps: Sequence[_Step]) -> Iterator[Move]:
+    def _told(self, machine: int, steps: Sequence[_Step]) -> Iterator[PlannedMove]:
         """Moves that are settled, with what each must wait for and what it brings."""
         self._budget -= len(steps)
         staying = len(self._residents[machine])
@@ -338,7 +338,7 @@ class _Planner:
             staying -= old.machine == machine
             emptied = old.machine == machine and not staying
             self._in_use -= int(self._capacity[machine]) if emptied else 0
-            yield Move(
+            yield PlannedMove(
                 number=self._number,
                 tenant=old.tenant,
                 vm=old.name,

@@ -28,7 +28,7 @@ MOST_GROUPS = 64
 RULE = "best_fit"
 
 
-class Prices(msgspec.Struct, frozen=True, kw_only=True):
+class ShadowPrices(msgspec.Struct, frozen=True, kw_only=True):
     """What resources are worth to one zone at one moment."""
 
     weights: dict[str, float]  # of a whole machine's worth of each; cores are 1, unless they are worth nothing
@@ -36,7 +36,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
     groups: int  # of like machines that were told apart
 
 
-def shadow_prices(zone: Zone, rows: NDArray[np.void], mix: Mapping[int, int]) -> Prices:
+def shadow_prices(zone: Zone, rows: NDArray[np.void], mix: Mapping[int, int]) -> ShadowPrices:
     """By what the ready machines of a zone have free. `mix`: VMs by type, of which the next ones come."""
     ready = rows[rows["state"] == MachineState.READY]
     group, capacity, free = _groups(ready)
@@ -51,7 +51,7 @@ def shadow_prices(zone: Zone, rows: NDArray[np.void], mix: Mapping[int, int]) ->
     cores = worth[zone.cores_at]
     weights = worth / (cores if cores > 0 else max(worth.max(), 1e-300))
     names = [r.name for r in zone.resources]
-    return Prices(
+    return ShadowPrices(
         weights={name: round(float(weights[r]), 4) for r, name in enumerate(names)},
         more=solved.value * problem.scale,
         groups=len(free),

@@ -18,7 +18,7 @@ FAILED: tuple[Reached, ...] = ("cancelled", "skipped")  # the VM is still where 
 ENDS: tuple[Reached, ...] = ("finished", "gone", *FAILED)  # nothing is left to do of the move
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ProgressLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was reached of a move; the first line of a file names the plan, and the file itself, instead."""
 
     plan: str = ""
@@ -35,7 +35,7 @@ class Progress:
         """Begin, or go on where another process stopped."""
         self.path = Path(path)
         self.nonce = ""  # of this file, and no other one of the same plan
-        self.reached: dict[int, Line] = {}  # by move: the last line
+        self.reached: dict[int, ProgressLine] = {}  # by move: the last line
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
@@ -56,11 +56,11 @@ class Progress:
         if len(whole) < len(text):  # the last line was being written when the process died: its step is done again
             os.ftruncate(self._file, len(whole))
         try:
-            lines = [msgspec.json.decode(line, type=Line) for line in whole.splitlines()]
+            lines = [msgspec.json.decode(line, type=ProgressLine) for line in whole.splitlines()]
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidInput(str(self.path), f"is no progress of a plan: {error}", "move it away") from None
         if not lines:
-            lines = [Line(plan=plan, nonce=uuid.uuid4().hex[:12])]
+            lines = [ProgressLine(plan=plan, nonce=uuid.uuid4().hex[:12])]
             self._write(lines[0])
         elif lines[0].plan != plan:
             raise InvalidInput(str(self.path), f"belongs to plan {lines[0].plan}, not {plan}", "move it away")
@@ -78,11 +78,11 @@ class Progress:
 
     def note(self, number: int, reached: Reached, detail: str = "") -> None:
         """A move has got so far. On the disk when this returns."""
-        line = Line(number=number, reached=reached, detail=detail)
+        line = ProgressLine(number=number, reached=reached, detail=detail)
         self._write(line)
         self.reached[number] = line
 
-    def _write(self, line: Line) -> None:
+    def _write(self, line: ProgressLine) -> None:
         os.write(self._file, msgspec.json.encode(line) + b"\n")
         os.fsync(self._file)
 

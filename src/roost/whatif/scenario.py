@@ -20,7 +20,7 @@ from roost.model.zone import CONDITION
 from roost.rules.policy import Policy
 from roost.store.ledger import Ledger
 from roost.whatif.measures import Measures, measure, type_mix
-from roost.whatif.stage import Homeless, Stage, State, unspread
+from roost.whatif.stage import Homeless, TrialZone, ZoneState, unspread
 
 CHUNK = 256  # VMs that are asked for at once, to find out how many fit
 MOST_RACKS = 10_000
@@ -31,8 +31,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
     question: str
     answer: str  # in a sentence
-    before: State
-    after: State
+    before: ZoneState
+    after: ZoneState
     displaced: int = 0  # VMs that had to leave their machines
     healed: int = 0  # those of them that found another one
     homeless: tuple[Homeless, ...] = ()  # those that did not
@@ -52,8 +52,8 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     gave_way: int  # VMs of a lower priority that would have to
     came_back: int  # of these, those that would run again elsewhere, as they had asked for
     stopped_by: str  # why the next one found no machine; empty if all that were wanted fit
-    before: State
-    after: State
+    before: ZoneState
+    after: ZoneState
 
 
 class Repacked(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ def share_of_machines(ledger: Ledger, share: float, seed: int) -> list[str]:
 def lose(ledger: Ledger, policy: Policy | PolicySplit, machines: Sequence[str], what: str) -> Effect:
     """Machines fail, all at once; their VMs are healed elsewhere as far as there is room."""
 
-    def fail(stage: Stage) -> tuple[Homeless, ...]:
+    def fail(stage: TrialZone) -> tuple[Homeless, ...]:
         lost = stage.vms_on(machines)
         stage.do(*(SetMachine(machine, state="down") for machine in machines))
         stage.rest()
@@ -103,7 +103,7 @@ def remove(ledger: Ledger, policy: Policy | PolicySplit, machines: Sequence[str]
     return _changed(ledger, policy, f"remove {what}", machines, take_out, "can be moved", "have nowhere to go")
 
 
-def _take_out(machines: Sequence[str], stage: Stage) -> tuple[Homeless, ...]:
+def _take_out(machines: Sequence[str], stage: TrialZone) -> tuple[Homeless, ...]:
     there = stage.vms_on(machines)
     stage.clear(machines)
     homeless = stage.homeless(there)
@@ -134,7 +134,7 @@ def replace_racks(ledger: Ledger, policy: Policy | PolicySplit, cluster: str, ra
 
     machines = [spec.name for spec in old]
 
-    def exchange(stage: Stage) -> tuple[Homeless, ...]:
+    def exchange(stage: TrialZone) -> tuple[Homeless, ...]:
         _add(new, stage)
         return _take_out(machines, stage)
 
@@ -147,12 +147,12 @@ def _changed(
     policy: Policy | PolicySplit,
     question: str,
     machines: Sequence[str],
-    change: Callable[[Stage], tuple[Homeless, ...]],
+    change: Callable[[TrialZone], tuple[Homeless, ...]],
     good: str,
     bad: str,
 ) -> Effect:
     """Change a zone, and compare. `change` says which VMs of some machines have nowhere to go."""
-    stage = Stage(ledger, policy)
+    stage = TrialZone(ledger, policy)
     stage.rest()
     before, wishes, displaced = stage.state(), unspread(stage.store.load()), stage.vms_on(machines)
     stage.gave_way.clear()
@@ -196,7 +196,7 @@ def _giving_way(number: int, came_back: int) -> str:
     return f"{said} ({came_back:,} of {number:,} to another machine)" if came_back else said
 
 
-def _add(machines: Sequence[MachineSpec], stage: Stage) -> tuple[Homeless, ...]:
+def _add(machines: Sequence[MachineSpec], stage: TrialZone) -> tuple[Homeless, ...]:
     stage.do(AddMachines(tuple(machines)))
     stage.rest()
     return ()
@@ -251,7 +251,7 @@ def _of_generation(ledger: Ledger, old: MachineSpec, generation: str) -> Machine
 
 def more(ledger: Ledger, policy: Policy | PolicySplit, vm_type: str, wanted: int | None, priority: str = "") -> Fit:
     """So many more VMs of a type, or as many as fit, each for itself: each is the first VM of a tenant of its own."""
-    stage = Stage(ledger, policy)
+    stage = TrialZone(ledger, policy)
     stage.allocator.zone.vm_type(vm_type, "type")
     stage.rest()
     stage.gave_way.clear()
@@ -287,7 +287,7 @@ def more(ledger: Ledger, policy: Policy | PolicySplit, vm_type: str, wanted: int
 
 def repack(ledger: Ledger, policy: Policy, seed: int) -> Repacked:
     """All tenants placed anew on the empty zone, each as a whole: by priority, then in an order drawn by the seed."""
-    stage = Stage(_emptied(ledger), policy, seed)
+    stage = TrialZone(_emptied(ledger), policy, seed)
     bands = stage.allocator.zone.bands
     vms: dict[str, list[VM]] = {}
     for name, row in ledger.vms.items():

@@ -39,7 +39,7 @@ TICK = 1.0  # seconds of the stage's own time, between two looks of its duties
 QUIET = 10 * LONGEST_PAUSE  # seconds of it without a change, after which those that are still tried never find room
 
 
-class State(Measures, frozen=True, kw_only=True):
+class ZoneState(Measures, frozen=True, kw_only=True):
     """A zone at one moment, and what more would fit."""
 
     room: dict[str, int]  # by VM type: how many more fit, if nothing else came
@@ -55,7 +55,7 @@ class Homeless(msgspec.Struct, frozen=True):
     why: str
 
 
-class Stage:
+class TrialZone:
     """A zone where everything can be tried; the ledger it began with stays as it is."""
 
     def __init__(self, ledger: Ledger, policy: Policy | PolicySplit, seed: int = 0) -> None:
@@ -110,10 +110,10 @@ class Stage:
                 changed, revision = self._now, self._agent.replica.revision
             self._now += TICK
 
-    def state(self) -> State:
+    def state(self) -> ZoneState:
         """How full the zone is, and what more would fit."""
         found = measure(self.allocator, self._types)
-        return State(**msgspec.structs.asdict(found), room=self.room())
+        return ZoneState(**msgspec.structs.asdict(found), room=self.room())
 
     def room(self) -> dict[str, int]:
         """How many more of each type fit, if nothing else came; of those that the policy knows how to place."""

@@ -7,7 +7,7 @@ from roost.agent.operation import Operation
 from roost.agent.ticket import Ticket
 from roost.agent.verbs.leaving import leaving
 from roost.agent.verbs.verb import Verb, named_vms, of_tenant
-from roost.model.change import Eviction, Placed
+from roost.model.change import Eviction, PlacedVM
 from roost.model.errors import InvalidInput
 from roost.placing.victims import going_with
 from roost.store import contract as store
@@ -30,7 +30,7 @@ def _decide(context: Context, operation: EvictVMs, ticket: Ticket) -> Proposal:
     """VMs go that are not of the highest priority, and those that have to go with them."""
     allocator = context.allocator
     tenant = allocator.tenants[operation.tenant]
-    gone: dict[str, Placed] = {}
+    gone: dict[str, PlacedVM] = {}
     for i, name in enumerate(leaving(operation.tenant, operation.vms, tenant)):
         vm = tenant.vms[name]
         if not vm.shape.traits["priority"]:

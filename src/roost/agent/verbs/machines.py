@@ -35,7 +35,7 @@ def _decide_adding(context: Context, operation: AddMachines, ticket: Ticket) -> 
     known.update(feature for machine in operation.machines for feature in machine.features)
     if len(known) > MOST_FEATURES:
         raise InvalidInput("add_machines", f"brings the zone to {len(known)} features", f"at most {MOST_FEATURES}")
-    return store.AddMachines(machines=operation.machines, conditions=operation.conditions, **context.common(ticket))
+    return store.Commission(machines=operation.machines, conditions=operation.conditions, **context.common(ticket))
 
 
 def _check_added(operation: AddMachines) -> None:
@@ -48,7 +48,7 @@ def _check_added(operation: AddMachines) -> None:
 
 
 def _decide_removing(context: Context, operation: RemoveMachines, ticket: Ticket) -> Proposal:
-    return store.RemoveMachines(machines=_removed(context.allocator.zone, operation), **context.common(ticket))
+    return store.Decommission(machines=_removed(context.allocator.zone, operation), **context.common(ticket))
 
 
 def _removed(zone: Zone, operation: RemoveMachines) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from litestar.types import Scope
 
 from roost.agent.verbs.evict import EvictVMs
 from roost.api.backwards import place_of
-from roost.api.evictions import Wanted, page_of, summary_of
+from roost.api.evictions import EvictionQuery, page_of, summary_of
 from roost.api.gate import Asking
 from roost.api.problems import Refused
 from roost.api.routes.common import (
@@ -92,10 +92,10 @@ async def evict(data: JSONBody[EvictionWish], scope: Scope) -> EvictionDone:
     return EvictionDone(evicted=evicted, grace=grace)
 
 
-def _wanted(asking: Asking, tenant: str, since: float) -> Wanted:
+def _wanted(asking: Asking, tenant: str, since: float) -> EvictionQuery:
     if tenant:
         own(asking, tenant)
-    return Wanted(asking.principal, tenant, since)
+    return EvictionQuery(asking.principal, tenant, since)
 
 
 # ------------------------------------------------------------------------------------------------------------- waiting

@@ -21,7 +21,7 @@ from roost.api.hush import is_for
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, Cursor, Limit, asking_of, may, own, page_size
 from roost.api.service import Service
-from roost.duties.healing import Lost, apart, lost_vms, new_key, together, vms_on
+from roost.duties.healing import LostVM, apart, lost_vms, new_key, together, vms_on
 from roost.model.errors import UnknownName
 from roost.model.rows import MachineState
 from roost.placing.books import RunningVM
@@ -53,7 +53,7 @@ async def list_unhealed(scope: Scope, tenant: Tenant = "", limit: Limit = 100, c
 def _unhealed(asking: Asking, vm: RunningVM) -> UnhealedVM:
     service = asking.service
     healer = service.healer
-    known = (healer.waiting.get(vm.name) if healer else None) or Lost(0.0, "")
+    known = (healer.waiting.get(vm.name) if healer else None) or LostVM(0.0, "")
     lasted = healer.lost_for(vm.name) if healer else None
     return UnhealedVM(
         vm=vm.name,

@@ -50,7 +50,7 @@ class SettledFlags(Flags):
 _settled: dict[Flags, SettledFlags] = {}
 
 
-class Whole(CompilerBase):
+class CalledWhole(CompilerBase):
     """Compiles a function that is called."""
 
     lowering: Any = NativeLowering
@@ -86,17 +86,17 @@ class LoweringOfParts(NativeLowering):
         return True
 
 
-class Part(Whole):
+class LinkedPart(CalledWhole):
     """Compiles a function that becomes part of others."""
 
     lowering = LoweringOfParts
 
 
-entry = njit(cache=True, pipeline_class=Whole, **ENTRY)
-asked = njit(cache=True, pipeline_class=Whole, **PLAIN, **BARE)
-inside = njit(pipeline_class=Part, **PLAIN, **BARE)
+entry = njit(cache=True, pipeline_class=CalledWhole, **ENTRY)
+asked = njit(cache=True, pipeline_class=CalledWhole, **PLAIN, **BARE)
+inside = njit(pipeline_class=LinkedPart, **PLAIN, **BARE)
 # With NumPy's errors a division by zero becomes a score outside 0 to 1, which is caught. A rule may make arrays.
-ruled = njit(pipeline_class=Part, error_model="numpy", **BARE)
+ruled = njit(pipeline_class=LinkedPart, error_model="numpy", **BARE)
 
 
 def direct(function: Any) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.registry import THRESHOLD
 from roost.model.request import hold_of
 from roost.model.thresholds import NONE, PURPOSES, WORDS, Purpose, Thresholds, read_entry
@@ -76,8 +76,8 @@ class Visit(msgspec.Struct, frozen=True, gc=False):
 
     tenant: str
     purpose: Purpose
-    coming: Sequence[Placed]
-    going: Sequence[tuple[str, Placed]] = ()  # and whose it is
+    coming: Sequence[PlacedVM]
+    going: Sequence[tuple[str, PlacedVM]] = ()  # and whose it is
 
     def highest(self, settling: Settling) -> Iterator[str]:
         """The machines that get something of the highest band."""
@@ -108,7 +108,7 @@ def visit_of(proposal: Proposal) -> Visit | None:
         return Visit(tenant, purpose, proposal.placed, going)
     if isinstance(proposal, Move):
         tenant, vm = proposal.tenant, proposal.vm
-        there = Placed(hold_of(vm.vm), vm.spec, proposal.machine)
+        there = PlacedVM(hold_of(vm.vm), vm.spec, proposal.machine)
         gone = () if proposal.hold else (vm, there) if proposal.held else (vm,)
         return Visit(tenant, Purpose.HEALING, (there,), [(tenant, each) for each in gone])
     return None

@@ -7,7 +7,7 @@ import msgspec
 from roost.model.change import ConditionChange
 from roost.model.errors import InvalidInput
 from roost.model.inventory import check_spec
-from roost.store.contract import AddMachines, Committed, Outcome
+from roost.store.contract import Commission, Committed, Outcome
 from roost.store.ledger import STARTING, ClusterRow
 from roost.store.settle.clusters import recount
 from roost.store.settle.condition import check_condition
@@ -15,13 +15,13 @@ from roost.store.settle.rows import Names
 from roost.store.settle.settling import Settling
 
 
-def needs(proposal: AddMachines, names: Names) -> None:
+def needs(proposal: Commission, names: Names) -> None:
     """The machines, which should not be there, and the clusters."""
     names.clusters = True
     names.machines.update([spec.name for spec in proposal.machines])
 
 
-def settle(proposal: AddMachines, settling: Settling) -> Outcome:
+def settle(proposal: Commission, settling: Settling) -> Outcome:
     """All of them, or none."""
     new = _check(proposal, settling)
     facts, result = settling.facts, settling.result
@@ -40,7 +40,7 @@ def settle(proposal: AddMachines, settling: Settling) -> Outcome:
     return Committed()
 
 
-def _check(proposal: AddMachines, settling: Settling) -> dict[str, ClusterRow]:
+def _check(proposal: Commission, settling: Settling) -> dict[str, ClusterRow]:
     """Refuse machines that the zone cannot have; the clusters as they will be with the others."""
     facts = settling.facts
     new: dict[str, ClusterRow] = {}

@@ -13,7 +13,7 @@ from roost.model.zone import CONDITION
 from roost.store.contract import Committed, Outcome, SetCondition
 from roost.store.ledger import MachineRow
 from roost.store.settle.rows import Names
-from roost.store.settle.settling import Lost, Settling
+from roost.store.settle.settling import LostRace, Settling
 
 LIMITS = {"state": len(MachineState) - 1, "health": 100, "failures": 2**15 - 1, "versions_behind": 2**15 - 1}
 
@@ -31,7 +31,7 @@ def settle(proposal: SetCondition, settling: Settling) -> Outcome:
         raise UnknownName("machine", "machine", proposal.machine, None)
     check_condition(proposal.condition)
     if proposal.version is not None and row.version != proposal.version:
-        raise Lost("premise", f"machine {proposal.machine} has changed", (proposal.machine,), row.version)
+        raise LostRace("premise", f"machine {proposal.machine} has changed", (proposal.machine,), row.version)
     said, counted = _count_failures(proposal, row, settling)
     changes = []
     versions: dict[str, int] = {}

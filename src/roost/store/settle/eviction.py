@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from roost.model.change import Eviction, Placed
+from roost.model.change import Eviction, PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.request import HOLD, hold_of
 from roost.model.rows import OCCUPIED
 from roost.store.contract import Place
-from roost.store.settle.settling import Lost, Settling
+from roost.store.settle.settling import LostRace, Settling
 from roost.store.settle.vms import as_it_runs, fewer, room_of, take_off, wait
 
 
@@ -24,12 +24,12 @@ def check_victims(proposal: Place, settling: Settling) -> None:
         if there is None or (there.tenant, there.machine, there.spec) != (
             victim.tenant, victim.vm.machine, victim.vm.spec,
         ):  # fmt: skip
-            raise Lost("victims", f"VM {victim.vm.vm} no longer runs on {victim.vm.machine}", where)
+            raise LostRace("victims", f"VM {victim.vm.vm} no longer runs on {victim.vm.machine}", where)
         if (hold := hold_of(victim.vm.vm)) in vms and hold not in names:
-            raise Lost("victims", f"room is held for VM {victim.vm.vm} by now", where)
+            raise LostRace("victims", f"room is held for VM {victim.vm.vm} by now", where)
         owner = settling.facts.tenants[victim.tenant]
         if owner.constraints.evict_together and owner.stamp != victim.stamp:
-            raise Lost("victims", f"tenant {victim.tenant} has other VMs by now, which go together", where)
+            raise LostRace("victims", f"tenant {victim.tenant} has other VMs by now, which go together", where)
 
 
 def check_evicted(proposal: Place, touched: Iterable[str], settling: Settling) -> None:
@@ -49,7 +49,7 @@ def check_evicted(proposal: Place, touched: Iterable[str], settling: Settling) -
             room[gone.machine] = [has + need for has, need in zip(left, demand, strict=True)]
     for name, left in room.items():
         if min(left) < 0:
-            raise Lost("room", f"machine {name}: {OCCUPIED}", tuple(room))
+            raise LostRace("room", f"machine {name}: {OCCUPIED}", tuple(room))
     if proposal.victims:
         _check_needed(proposal, room, highest, settling)
 
@@ -81,7 +81,7 @@ def _check_needed(
     for victim in proposal.victims:
         tenant, name = victim.tenant, victim.vm.vm
         if needed.isdisjoint(((tenant, ""), (tenant, name), (tenant, name.removesuffix(HOLD)))):
-            raise Lost("victims", f"VM {name} need not give way", tuple(room))
+            raise LostRace("victims", f"VM {name} need not give way", tuple(room))
 
 
 def eviction_of(proposal: Place, settling: Settling) -> Eviction:
@@ -90,9 +90,9 @@ def eviction_of(proposal: Place, settling: Settling) -> Eviction:
     return Eviction(tenant=proposal.tenant, priority=settling.accounts.catalogue.bands[band], grace=proposal.grace)
 
 
-def evict(proposal: Place, eviction: Eviction, settling: Settling) -> tuple[Placed, ...]:
+def evict(proposal: Place, eviction: Eviction, settling: Settling) -> tuple[PlacedVM, ...]:
     """Take the victims off their machines, an entry for each tenant; those of the placed VMs' own are returned."""
-    by_tenant: dict[str, list[Placed]] = {}
+    by_tenant: dict[str, list[PlacedVM]] = {}
     for victim in proposal.victims:
         settling.tested.remove(victim.vm.machine, victim.vm.spec, victim.tenant)
         by_tenant.setdefault(victim.tenant, []).append(as_it_runs(settling, victim.vm))

@@ -13,7 +13,7 @@ from roost.store.recheck import Recheck, StandingRecheck
 from roost.store.scopes.check import Count
 from roost.store.scopes.counted import hold_sums
 from roost.store.settle.rows import Facts, Names, Needs, Settlement
-from roost.store.settle.settling import Lost, Settling
+from roost.store.settle.settling import LostRace, Settling
 from roost.store.settle.table import VERBS
 
 
@@ -63,7 +63,7 @@ def settle(
                 result.outcomes.append(_replay(answered, proposal))
             else:
                 result.outcomes.append(VERBS[type(proposal)].settle(proposal, settling))
-        except Lost as lost:
+        except LostRace as lost:
             conflicts.append((i, lost.machines))
             result.outcomes.append(Conflict(lost.reason, lost.detail, (), lost.stamp))
         except InvalidInput as error:

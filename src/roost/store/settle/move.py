@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.request import hold_of
 from roost.model.rows import OCCUPIED
 from roost.store.contract import Committed, Move, Outcome
 from roost.store.ledger import TenantRow
 from roost.store.settle.rows import Names
-from roost.store.settle.settling import Lost, Settling
+from roost.store.settle.settling import LostRace, Settling
 from roost.store.settle.vms import check_premise, check_tenant, put_on, room_of, take_off
 
 
@@ -26,7 +26,7 @@ def settle(proposal: Move, settling: Settling) -> Outcome:
     known = facts.tenants.get(tenant)
     check_premise(proposal, known.stamp if known else 0)
     if known is None:
-        raise Lost("gone", f"tenant {tenant} has no VMs", stamp=0)
+        raise LostRace("gone", f"tenant {tenant} has no VMs", stamp=0)
     _check_moving(proposal, known, settling)
     if proposal.hold if proposal.held else vm.machine == target:  # so it is already
         settling.decide(proposal, known.stamp)
@@ -34,13 +34,13 @@ def settle(proposal: Move, settling: Settling) -> Outcome:
     check_tenant(proposal, known, settling)
     _try(proposal, settling)
     since = facts.vms[vm.vm].since
-    hold = Placed(hold_of(vm.vm), vm.spec, target, since)
-    released: tuple[Placed, ...] = ()
+    hold = PlacedVM(hold_of(vm.vm), vm.spec, target, since)
+    released: tuple[PlacedVM, ...] = ()
     placed = (hold,)
     if not proposal.hold:
         tested.remove(vm.machine, vm.spec, tenant)
-        here = Placed(vm.vm, vm.spec, vm.machine, since)
-        released, placed = (here, hold) if proposal.held else (here,), (Placed(vm.vm, vm.spec, target, since),)
+        here = PlacedVM(vm.vm, vm.spec, vm.machine, since)
+        released, placed = (here, hold) if proposal.held else (here,), (PlacedVM(vm.vm, vm.spec, target, since),)
     versions: dict[str, int] = {}
     take_off(settling, released, tenant, versions)
     put_on(settling, placed, tenant, versions)
@@ -65,13 +65,13 @@ def _check_moving(proposal: Move, known: TenantRow, settling: Settling) -> None:
     tenant, vm, vms = proposal.tenant, proposal.vm, settling.facts.vms
     there = vms.get(vm.vm)
     if there is None or there.tenant != tenant:
-        raise Lost("gone", f"tenant {tenant} runs no VM {vm.vm}", stamp=known.stamp)
+        raise LostRace("gone", f"tenant {tenant} runs no VM {vm.vm}", stamp=known.stamp)
     if there.machine != vm.machine or there.spec != vm.spec:
-        raise Lost("tenant", f"VM {vm.vm} is another one by now", stamp=known.stamp)
+        raise LostRace("tenant", f"VM {vm.vm} is another one by now", stamp=known.stamp)
     hold = vms.get(hold_of(vm.vm))
     found = (hold.tenant, hold.machine, hold.spec) if hold else None
     if found != ((tenant, proposal.machine, vm.spec) if proposal.held else None):
-        raise Lost("tenant", f"what is held for VM {vm.vm} is another by now", stamp=known.stamp)
+        raise LostRace("tenant", f"what is held for VM {vm.vm} is another by now", stamp=known.stamp)
 
 
 def _try(proposal: Move, settling: Settling) -> None:
@@ -79,13 +79,13 @@ def _try(proposal: Move, settling: Settling) -> None:
     facts, tested = settling.facts, settling.tested
     tenant, spec, target = proposal.tenant, proposal.vm.spec, proposal.machine
     if target not in facts.machines:
-        raise Lost("machine", f"machine {target} is no more")
+        raise LostRace("machine", f"machine {target} is no more")
     if settling.strict and settling.started.get(target) != proposal.seen.get(target):
-        raise Lost("stale", f"machine {target} has changed", (target,))
+        raise LostRace("stale", f"machine {target} has changed", (target,))
     settling.check_sums(proposal)
     if problem := (tested.replace if proposal.held else tested.place)(target, spec, tenant):
-        raise Lost("room", f"machine {target}: {problem}", (target,))
+        raise LostRace("room", f"machine {target}: {problem}", (target,))
     demand = settling.accounts.demand(spec, facts.machines[target])
     if not proposal.held and any(need > left for need, left in zip(demand, room_of(settling, target), strict=True)):
         tested.remove(target, spec, tenant)
-        raise Lost("room", f"machine {target}: {OCCUPIED}", (target,))
+        raise LostRace("room", f"machine {target}: {OCCUPIED}", (target,))

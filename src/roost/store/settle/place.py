@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from roost.model.change import Placed
+from roost.model.change import PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.registry import WAITING
 from roost.model.request import HOLD, hold_of
@@ -13,7 +13,7 @@ from roost.store.contract import Committed, Outcome, Place
 from roost.store.ledger import Accounts, TenantRow
 from roost.store.settle import eviction
 from roost.store.settle.rows import Names
-from roost.store.settle.settling import Lost, Settling
+from roost.store.settle.settling import LostRace, Settling
 from roost.store.settle.vms import as_it_runs, check_premise, check_tenant, put_on, take_off, wait
 
 
@@ -47,13 +47,13 @@ def settle(proposal: Place, settling: Settling) -> Outcome:
     touched = dict.fromkeys([each.machine for each in proposal.placed])
     for name in touched:
         if name not in facts.machines:
-            raise Lost("machine", f"machine {name} is no more")
+            raise LostRace("machine", f"machine {name} is no more")
         if settling.strict and settling.started.get(name) != proposal.seen.get(name):
-            raise Lost("stale", f"machine {name} has changed", tuple(touched))
+            raise LostRace("stale", f"machine {name} has changed", tuple(touched))
     if proposal.requeued:
         for each in proposal.placed:
             if (WAITING, each.vm) not in facts.registry:
-                raise Lost("gone", f"VM {each.vm} waits no longer", stamp=now)
+                raise LostRace("gone", f"VM {each.vm} waits no longer", stamp=now)
     leaving = _check_leaving(proposal, now, settling) if proposal.leaving else ()
     if proposal.victims:
         eviction.check_victims(proposal, settling)
@@ -87,10 +87,12 @@ def settle(proposal: Place, settling: Settling) -> Outcome:
     return Committed(versions, settling.stamp, before=now)
 
 
-def _try(proposal: Place, leaving: Sequence[Placed], touched: Collection[str], stamp: int, settling: Settling) -> None:
+def _try(
+    proposal: Place, leaving: Sequence[PlacedVM], touched: Collection[str], stamp: int, settling: Settling
+) -> None:
     """All machines take their VMs, on which these are then, as the rules see them; or none is changed."""
     facts, tested, tenant = settling.facts, settling.tested, proposal.tenant
-    tried: list[Placed] = []
+    tried: list[PlacedVM] = []
     names: set[str] = set()
     left: Collection[str] = {each.vm for each in leaving} if leaving else ()
     kept = tested.keep([each.machine for each in leaving]) if leaving else {}
@@ -99,23 +101,23 @@ def _try(proposal: Place, leaving: Sequence[Placed], touched: Collection[str], s
     try:
         for each in _highest_first(proposal.placed, settling.accounts):
             if each.vm in names or (each.vm in facts.vms and each.vm not in left):
-                raise Lost("name", f"a VM {each.vm} runs already", stamp=stamp)
+                raise LostRace("name", f"a VM {each.vm} runs already", stamp=stamp)
             # As its own priority sees the machine, so with the victims there.
             if problem := tested.place(each.machine, each.spec, tenant):
-                raise Lost("room", f"machine {each.machine}: {problem}", tuple(touched))
+                raise LostRace("room", f"machine {each.machine}: {problem}", tuple(touched))
             tried.append(each)
             names.add(each.vm)
         if settling.accounts.bands > 1 or proposal.victims:
             eviction.check_evicted(proposal, touched, settling)
         settling.check_sums(proposal)
-    except (Lost, InvalidInput):
+    except (LostRace, InvalidInput):
         for again in reversed(tried):
             tested.remove(again.machine, again.spec, tenant)
         tested.put_back(kept)
         raise
 
 
-def _highest_first(placed: Sequence[Placed], accounts: Accounts) -> Sequence[Placed]:
+def _highest_first(placed: Sequence[PlacedVM], accounts: Accounts) -> Sequence[PlacedVM]:
     """In the order of priority: each must fit beside all that is not below it, also of its own request. Else one
     that takes what is free could make VMs of its own band give way to a higher one that comes with it.
     """
@@ -124,7 +126,7 @@ def _highest_first(placed: Sequence[Placed], accounts: Accounts) -> Sequence[Pla
     return sorted(placed, key=lambda each: accounts.band(each.spec))
 
 
-def _check_leaving(proposal: Place, stamp: int, settling: Settling) -> tuple[Placed, ...]:
+def _check_leaving(proposal: Place, stamp: int, settling: Settling) -> tuple[PlacedVM, ...]:
     """VMs are where the proposal says, on machines that are not ready, with what is held for them."""
     vms, machines = settling.facts.vms, settling.facts.machines
     names = {each.vm for each in proposal.leaving}
@@ -133,11 +135,11 @@ def _check_leaving(proposal: Place, stamp: int, settling: Settling) -> tuple[Pla
     for each in proposal.leaving:
         there = vms.get(each.vm)
         if there is None or there.tenant != proposal.tenant:
-            raise Lost("gone", f"tenant {proposal.tenant} runs no VM {each.vm}", stamp=stamp)
+            raise LostRace("gone", f"tenant {proposal.tenant} runs no VM {each.vm}", stamp=stamp)
         if there.machine != each.machine or there.spec != each.spec:
-            raise Lost("tenant", f"VM {each.vm} is another one by now", stamp=stamp)
+            raise LostRace("tenant", f"VM {each.vm} is another one by now", stamp=stamp)
         if not each.vm.endswith(HOLD) and machines[each.machine].state == MachineState.READY:
-            raise Lost("gone", f"machine {each.machine} of VM {each.vm} is ready again", stamp=stamp)
+            raise LostRace("gone", f"machine {each.machine} of VM {each.vm} is ready again", stamp=stamp)
         if (hold := hold_of(each.vm)) in vms and hold not in names:
-            raise Lost("tenant", f"room is held for VM {each.vm} by now", stamp=stamp)
+            raise LostRace("tenant", f"room is held for VM {each.vm} by now", stamp=stamp)
     return tuple([as_it_runs(settling, each) for each in proposal.leaving])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from roost.model.errors import InvalidInput
 from roost.store.contract import Committed, Outcome, Register
 from roost.store.settle.rows import Names
-from roost.store.settle.settling import Lost, Settling
+from roost.store.settle.settling import LostRace, Settling
 
 
 def needs(proposal: Register, names: Names) -> None:
@@ -20,7 +20,7 @@ def settle(proposal: Register, settling: Settling) -> Outcome:
         raise InvalidInput("proposal", "names no kind or no entry of the registry", "name both")
     now = settling.facts.registry.get(place)
     if proposal.guarded and now != proposal.expected:
-        raise Lost("registry", f"{proposal.kind} {proposal.name} has another value by now")
+        raise LostRace("registry", f"{proposal.kind} {proposal.name} has another value by now")
     if changed := now != value:
         settling.enter(proposal, registered=(settling.change_entry(place, value),))
     settling.decide(proposal)

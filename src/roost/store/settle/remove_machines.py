@@ -7,21 +7,21 @@ import msgspec
 from roost.model.change import ConditionChange, QuarantineChange
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.registry import FAILURES
-from roost.store.contract import Committed, Outcome, RemoveMachines
+from roost.store.contract import Committed, Decommission, Outcome
 from roost.store.ledger import STARTING
 from roost.store.settle.clusters import recount
 from roost.store.settle.rows import Names
 from roost.store.settle.settling import Settling
 
 
-def needs(proposal: RemoveMachines, names: Names) -> None:
+def needs(proposal: Decommission, names: Names) -> None:
     """The machines, what was counted of their failures, and the clusters."""
     names.clusters = True
     names.machines.update(proposal.machines)
     names.registry.update([(FAILURES, name) for name in proposal.machines])
 
 
-def settle(proposal: RemoveMachines, settling: Settling) -> Outcome:
+def settle(proposal: Decommission, settling: Settling) -> Outcome:
     """All of them, or none. The feed says how they were, so that the past can be rebuilt."""
     _check(proposal, settling)
     facts = settling.facts
@@ -55,7 +55,7 @@ def settle(proposal: RemoveMachines, settling: Settling) -> Outcome:
     return Committed()
 
 
-def _check(proposal: RemoveMachines, settling: Settling) -> None:
+def _check(proposal: Decommission, settling: Settling) -> None:
     """They are there, run nothing, and are not all that there is."""
     facts = settling.facts
     for name in proposal.machines:

@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from roost.model.change import Entry, Placed, Registered
+from roost.model.change import Entry, PlacedVM, Registered
 from roost.store.contract import Decided, Proposal, Reason, Recorded
 from roost.store.ledger import Accounts, MachineRow
 from roost.store.recheck import CommitRows
 from roost.store.settle.rows import Facts, Settlement
 
 
-class Lost(Exception):
+class LostRace(Exception):
     """A race was lost: whoever settles the group makes a `Conflict` of it. A verb raises it before it changes a row."""
 
     def __init__(self, reason: Reason, detail: str, machines: Sequence[str] = (), stamp: int | None = None) -> None:
@@ -38,7 +38,7 @@ class Settling:
         self,
         proposal: Recorded,
         generation: int = 0,
-        placed: tuple[Placed, ...] = (),
+        placed: tuple[PlacedVM, ...] = (),
         outcome: Literal["committed", "declined"] = "committed",
     ) -> None:
         """Remember what came of a key, so that it is answered alike when it is asked for again."""

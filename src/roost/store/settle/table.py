@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from roost.store.contract import (
-    AddMachines,
     Ask,
+    Commission,
     Decline,
+    Decommission,
     Move,
     Place,
     Register,
     Release,
-    RemoveMachines,
     SetCondition,
     SetQuarantine,
 )
@@ -25,17 +25,17 @@ from roost.store.settle import (
     release,
     remove_machines,
 )
-from roost.store.settle.verb import Verb
+from roost.store.settle.verb import StoreVerb
 
-VERBS: dict[type, Verb] = {
-    Place: Verb("Put VMs of a tenant on machines; others may give way.", place.needs, place.settle),
-    Release: Verb("Take VMs of a tenant off their machines.", release.needs, release.settle),
-    Move: Verb("Bring a VM to another machine, or hold room for it there.", move.needs, move.settle),
-    SetCondition: Verb("Say how a machine is.", condition.needs, condition.settle),
-    SetQuarantine: Verb("Take a cluster out of use for new VMs, or back.", quarantine.needs, quarantine.settle),
-    AddMachines: Verb("Add machines; a cluster begins with its first.", add_machines.needs, add_machines.settle),
-    RemoveMachines: Verb("Remove machines that run nothing.", remove_machines.needs, remove_machines.settle),
-    Register: Verb("Set an entry of the zone's registry.", register.needs, register.settle),
-    Decline: Verb("Note that a request was refused.", answer.needs, answer.settle_declined),
-    Ask: Verb("Only ask whether a key was answered before.", answer.needs, answer.settle_asked),
+VERBS: dict[type, StoreVerb] = {
+    Place: StoreVerb("Put VMs of a tenant on machines; others may give way.", place.needs, place.settle),
+    Release: StoreVerb("Take VMs of a tenant off their machines.", release.needs, release.settle),
+    Move: StoreVerb("Bring a VM to another machine, or hold room for it there.", move.needs, move.settle),
+    SetCondition: StoreVerb("Say how a machine is.", condition.needs, condition.settle),
+    SetQuarantine: StoreVerb("Take a cluster out of use for new VMs, or back.", quarantine.needs, quarantine.settle),
+    Commission: StoreVerb("Add machines; a cluster begins with its first.", add_machines.needs, add_machines.settle),
+    Decommission: StoreVerb("Remove machines that run nothing.", remove_machines.needs, remove_machines.settle),
+    Register: StoreVerb("Set an entry of the zone's registry.", register.needs, register.settle),
+    Decline: StoreVerb("Note that a request was refused.", answer.needs, answer.settle_declined),
+    Ask: StoreVerb("Only ask whether a key was answered before.", answer.needs, answer.settle_asked),
 }

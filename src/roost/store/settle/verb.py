@@ -19,7 +19,7 @@ from roost.store.settle.rows import Names
 from roost.store.settle.settling import Settling
 
 
-class Verb(msgspec.Struct, frozen=True):
+class StoreVerb(msgspec.Struct, frozen=True):
     """Something that a store can be asked to do. A module of this package each, and a line of the table."""
 
     summary: str

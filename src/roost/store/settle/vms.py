@@ -6,29 +6,29 @@ from collections.abc import Sequence
 
 import msgspec
 
-from roost.model.change import Placed, Registered
+from roost.model.change import PlacedVM, Registered
 from roost.model.registry import WAITING
 from roost.model.request import HOLD, Constraints
 from roost.model.waiting import Waiting
 from roost.store.contract import Move, Place, Release
 from roost.store.ledger import TenantRow, VMRow
-from roost.store.settle.settling import Lost, Settling
+from roost.store.settle.settling import LostRace, Settling
 
 
 def check_premise(proposal: Place | Release | Move, stamp: int) -> None:
     """What whoever asks was told of the tenant is still so, whatever the agent knows."""
     if not proposal.premise.holds(stamp):
         state = f"is at generation {stamp} by now" if stamp else "has no VMs by now"
-        raise Lost("premise", f"tenant {proposal.tenant} {state}", stamp=stamp)
+        raise LostRace("premise", f"tenant {proposal.tenant} {state}", stamp=stamp)
 
 
 def check_tenant(proposal: Place | Move, known: TenantRow | None, settling: Settling) -> None:
     """The tenant is as the proposal knows it, as far as that matters."""
     tenant, now = proposal.tenant, known.stamp if known else 0
     if known and known.constraints != proposal.constraints:
-        raise Lost("tenant", f"tenant {tenant} has other constraints by now", stamp=now)
+        raise LostRace("tenant", f"tenant {tenant} has other constraints by now", stamp=now)
     if now != proposal.stamp and (settling.strict or proposal.constraints.on_places):
-        raise Lost("tenant", f"tenant {tenant} has other VMs by now", stamp=now)
+        raise LostRace("tenant", f"tenant {tenant} has other VMs by now", stamp=now)
 
 
 def room_of(settling: Settling, machine: str) -> list[int]:
@@ -37,19 +37,19 @@ def room_of(settling: Settling, machine: str) -> list[int]:
     return [has - used for has, used in zip(row.spec.capacity, row.taken(settling.accounts.resources), strict=True)]
 
 
-def as_it_runs(settling: Settling, vm: Placed) -> Placed:
+def as_it_runs(settling: Settling, vm: PlacedVM) -> PlacedVM:
     """A VM that is where a proposal says, with all that the store knows of it."""
     return settling.facts.vms[vm.vm].placed
 
 
-def put_on(settling: Settling, placed: Sequence[Placed], tenant: str, versions: dict[str, int]) -> None:
+def put_on(settling: Settling, placed: Sequence[PlacedVM], tenant: str, versions: dict[str, int]) -> None:
     """The rows have these VMs."""
     for each in placed:
         settling.accounts.put(settling.touch(each.machine, versions), each.spec, tenant, 1)
         settling.facts.vms[each.vm] = settling.result.vms[each.vm] = VMRow(tenant, each)
 
 
-def take_off(settling: Settling, released: Sequence[Placed], tenant: str, versions: dict[str, int]) -> None:
+def take_off(settling: Settling, released: Sequence[PlacedVM], tenant: str, versions: dict[str, int]) -> None:
     """The rows no longer have these VMs."""
     result = settling.result
     for each in released:
@@ -72,7 +72,7 @@ def fewer(settling: Settling, tenant: str, known: TenantRow, gone: int) -> int:
 
 
 def wait(
-    settling: Settling, gone: Sequence[Placed], tenant: str, constraints: Constraints, proposal: Place | Release
+    settling: Settling, gone: Sequence[PlacedVM], tenant: str, constraints: Constraints, proposal: Place | Release
 ) -> tuple[Registered, ...]:
     """Those of the evicted VMs that want to be placed again wait for that, where everybody sees it."""
     changes = []
