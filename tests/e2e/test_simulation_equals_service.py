@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 import yaml
 
-import roost.sim.seen_to
+import roost.duties.virtual
 from roost.agent.agent import Agent
 from roost.agent.operation import Answer, Operation
 from roost.agent.settings import AgentSettings
@@ -39,6 +39,7 @@ from roost.duties.duty import Roster
 from roost.duties.healing import Healer
 from roost.duties.requeue import Requeue
 from roost.duties.table import Runner, make_roster
+from roost.duties.virtual import SETTINGS
 from roost.model.change import Entry
 from roost.model.request import UNCONSTRAINED, Request
 from roost.model.rows import MachineState
@@ -46,7 +47,6 @@ from roost.rules.policy import SHIPPED, Policy
 from roost.settings import Settings
 from roost.sim.crew import Crew
 from roost.sim.experiment import Experiment
-from roost.sim.seen_to import SETTINGS
 from roost.sim.simulation import Simulation
 from roost.sim.virtual import Clock
 from roost.store.contract import Store
@@ -161,7 +161,7 @@ def _picky(drawn: Workload, number: int) -> bool:
 def simulated(policy: str) -> list[Act]:
     """What the world did in a run, and what came of it, in order."""
     experiment = msgspec.convert(EXPERIMENT, Experiment)
-    with patch.object(roost.sim.seen_to, "SETTINGS", IMPATIENT):
+    with patch.object(roost.duties.virtual, "SETTINGS", IMPATIENT):
         made = Simulation(experiment, policy, SEED, workload(), find_zone(ZONE), find_policy)
     acts: list[Act] = []
     hear, submit, moments = made.guests.hear, Crew.submit, count()

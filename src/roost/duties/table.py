@@ -1,7 +1,7 @@
 """Every duty, once: what it is for, and how one is made for whoever runs it.
 
-The service, the JSON-lines worker and the simulator make their rosters from this list; a new duty is its own file and
-one line here.
+The service, the JSON-lines worker, the simulator and what-if make their rosters from this list; a new duty is its own
+file and one line here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Cells that drive one allocator, by itself: a generated workload on a zone that is filled already, in virtual time."""
+"""Cells that drive one allocator, by itself: a generated workload on a zone that is filled already.
+
+No simulated run: what is measured is how long the engine's decisions really take and what its caches hit, and agent and
+store would be measured with it. Requests come and VMs leave in virtual time, by the simulator's queue of events.
+Nothing fails, so nobody is healed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,6 @@ import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from heapq import heappop, heappush
 from itertools import product
 from typing import NamedTuple
 
@@ -18,6 +22,7 @@ from roost.model.zone import Zone
 from roost.placing.allocator import Allocator
 from roost.placing.decision import Decision
 from roost.rules.policy import Policy
+from roost.sim.events import LEAVE, Events
 from roost.sim.virtual import Clock
 from roost.traces.generate import WorkloadShape, generate, rate_for
 from roost.traces.standing import standing_population
@@ -65,8 +70,7 @@ class Drive:
         self.allocator = Allocator(zone, Policy.named("default"), seed, clock=self.clock)
         self._varied, self._random = varied, np.random.default_rng([seed, 1])
         self._wishes = list(product(("", *zone.classes), FEATURES))[1:]
-        self._leaving: list[tuple[float, int, tuple[str, ...]]] = []  # when, which decision, the names of its VMs
-        self._decided = 0
+        self._leaving = Events(self.clock)  # with the names of the VMs
         for number, lifetime in enumerate(standing.lifetime.tolist()):
             self._note(lifetime, self.allocator.allocate(standing.request(number)))
 
@@ -101,12 +105,11 @@ class Drive:
     def _note(self, until: float, decision: Decision) -> None:
         """Its VMs leave then, if there are any."""
         if decision.ok:
-            self._decided += 1
-            heappush(self._leaving, (until, self._decided, tuple(placed.vm for placed in decision.placements)))
+            self._leaving.at(until, LEAVE, tuple(placed.vm for placed in decision.placements))
 
     def _release_until(self, now: float) -> None:
-        while self._leaving and self._leaving[0][0] <= now:
-            self.clock.now, _, names = heappop(self._leaving)
+        while self._leaving.soonest <= now:
+            _, names = self._leaving.take()
             for name in names:
                 if name in self.allocator.vms:  # else it had to give way
                     self.allocator.release(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from roost.sim.virtual import NEVER, Clock
@@ -36,6 +36,11 @@ class Events:
     def soonest(self) -> float:
         """When the next one is."""
         return self.heap[0][0] if self.heap else NEVER
+
+    def take(self) -> tuple[int, Any]:
+        """What the next one is, and about what: its time has come."""
+        self._clock.now, what, _, about = heappop(self.heap)
+        return what, about
 
     def restore(self, events: list[Event], number: int) -> None:
         """Go on with these."""

@@ -15,29 +15,17 @@ needs in the store, as that of a service does which was restarted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from roost.agent.agent import Agent
 from roost.agent.ticket import Ticket
 from roost.duties.arrivals import ArrivalRates
 from roost.duties.foresight import Forecaster
-from roost.duties.healing import Healer
-from roost.duties.requeue import Requeue
-from roost.duties.table import Runner, make_roster
+from roost.duties.virtual import VirtualRoster
 from roost.model.change import Entry
-from roost.settings import Settings
 from roost.sim.events import TICK, Events
 from roost.sim.virtual import Clock
 
 TICK_SECONDS = 1.0  # between two steps while somebody waits for its turn: the pause between two tries of one VM
-
-# A machine that is repaired is trusted, however often it failed: in a run, a repair is when somebody has looked at it.
-# And a run has its store forget by itself.
-SETTINGS = replace(
-    Settings(),
-    healing=replace(Settings().healing, flaps=0),
-    retention=replace(Settings().retention, every_seconds=0.0),
-)
 
 
 class VirtualDuties:
@@ -57,14 +45,8 @@ class VirtualDuties:
         `foresight`: seconds between two looks at what is to be expected, 0 for none; `arrivals`: what the run counts.
         """
         self._agent, self._clock, self._events = agent, clock, events
-        settings = replace(SETTINGS, agent=replace(SETTINGS.agent, foresight_seconds=foresight))
-        runner = Runner(agent, settings, clock=clock, time_of_day=clock, noted=noted, counted=arrivals)
-        self.roster = make_roster(runner)
+        self.roster = VirtualRoster(agent, clock, noted, foresight, arrivals)
         self.forecaster = self.roster.find(Forecaster)
-        healer, requeue = self.roster.find(Healer), self.roster.find(Requeue)
-        assert healer is not None
-        assert requeue is not None
-        self._healer, self._requeue = healer, requeue
         self._stirred = self._seen = -1  # the last revision that may be of interest, and the last that was looked at
         self._next = clock.now  # when the next tick is
         events.at(clock.now, TICK)
@@ -73,7 +55,7 @@ class VirtualDuties:
         """Whether a commit may give duties something to do: room that is freed only matters to those who wait."""
         if entry.conditions or entry.registered:
             return True
-        return bool(entry.released) and bool(self._healer.waiting or self._requeue.waiting)
+        return bool(entry.released) and self.roster.anybody_waits
 
     def stir(self, revision: int) -> None:
         """Something that concerns them is in the feed at a revision."""
@@ -89,7 +71,7 @@ class VirtualDuties:
         now = self._clock.now
         self._seen = self._agent.replica.revision
         self.roster.step(now)
-        if not (self._healer.at_rest and self._requeue.at_rest):
+        if not self.roster.at_rest:
             self._tick_at(now + TICK_SECONDS)
         else:
             self._tick_at(self.roster.next_due)

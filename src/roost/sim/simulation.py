@@ -15,7 +15,6 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from heapq import heappop
 from typing import Any
 
 import numpy as np
@@ -64,17 +63,18 @@ class Simulation:
         name: str = "",
         witness: Witness | None = None,
         shadow: Watcher | None = None,
+        onlooker: Callable[[], None] = lambda: None,
     ) -> None:
         """`name`: what the result is to be called, instead of the policy. `witness`: sees every answer, in order.
 
-        `shadow`: looks at every decision.
+        `shadow`: looks at every decision. `onlooker`: is called at every sample, once it is taken.
         """
         experiment.check(workload, zone)
         self.name = name or policy
         self.experiment, self.policy, self.seed, self.zone = experiment, policy, seed, zone
         self.policy_now = policy
         self.workload = workload
-        self._find_policy = find_policy
+        self._find_policy, self._onlooker = find_policy, onlooker
         self.until, self._warm_up = experiment.ends(workload), seconds(experiment.warm_up, "warm_up")
         self._every = seconds(experiment.sample, "sample") if experiment.sample else max(60.0, self.until / 500)
         self._checkpointed = self._forgot = 0  # operations by then
@@ -145,7 +145,7 @@ class Simulation:
 
     def _loop(self, progress: Progress | None, checkpoint: Callable[[bytes], None] | None) -> None:
         world, crew, clock, until, handlers = self.world, self.crew, self.clock, self.until, self._handlers
-        events, arrival = self.events.heap, array("d", world.arrival.tobytes())
+        events, take, arrival = self.events.heap, self.events.take, array("d", world.arrival.tobytes())
         reported = 0
         while True:
             soonest = events[0][0] if events else NEVER
@@ -158,7 +158,7 @@ class Simulation:
                 break
             clock.now = now
             if (soonest <= coming and events[0][1] < ARRIVE) or soonest < coming:
-                _, what, _, about = heappop(events)
+                what, about = take()
                 handlers[what](about)
             else:
                 world.arrive()
@@ -207,6 +207,7 @@ class Simulation:
             return
         self.tracker.cached(self.crew.cached())
         self.tracker.sample(self.clock.now, self.world.open)
+        self._onlooker()
 
     # ----------------------------------------------------------------------------------------------- checkpoints
 

@@ -15,13 +15,13 @@ from roost.agent.ticket import Ticket
 from roost.agent.verbs.heal import HealVMs
 from roost.agent.verbs.machine import SetMachine
 from roost.agent.verbs.release import ReleaseVMs
-from roost.duties.healing import Healer, apart, together, vms_on
-from roost.duties.requeue import Requeue
+from roost.duties.healing import apart, together, vms_on
 from roost.duties.turns import LONGEST_PAUSE
+from roost.duties.virtual import VirtualRoster
 from roost.engine.capacity import room_for
 from roost.engine.ruleset import PolicySplit
 from roost.engine.steps import finish
-from roost.model.errors import InvalidInput
+from roost.model.errors import InvalidInput, InvariantBroken
 from roost.model.request import HOLD, UNCONSTRAINED, VM
 from roost.model.rows import MachineState
 from roost.model.thresholds import PURPOSES, WORDS, Purpose
@@ -64,8 +64,7 @@ class TrialZone:
         self._agent = open_agent(self.store, policy, "what-if", seed=seed, clock=lambda: self._now)
         self._types = type_mix(self.allocator.zone, (vm.spec for vm in ledger.vms.values()))
         self._reasons: dict[bytes, str] = {}  # by what was asked for
-        self._requeue = Requeue(self._agent, lambda: self._now, self._note, patience=TICK)
-        self._healer = Healer(self._agent, lambda: self._now, noted=self._note)
+        self._duties = VirtualRoster(self._agent, lambda: self._now, self._note)
         self.gave_way: set[str] = set()  # VMs that had to, to a higher priority, since the beginning
 
     @property
@@ -99,12 +98,13 @@ class TrialZone:
         """
         changed, revision = self._now, -1
         while self._now - changed < QUIET:
-            self._requeue.step(self._now)
-            self._healer.step(self._now)
+            self._duties.step(self._now)
+            if self._duties.failing:
+                raise InvariantBroken(f"duties failed: {self._duties.failing}")
             while not self._agent.idle:
                 self._agent.step(TICK)
             self._agent.step()  # and hear of what was done last
-            if self._requeue.at_rest and self._healer.at_rest:
+            if self._duties.at_rest:
                 return
             if self._agent.replica.revision != revision:
                 changed, revision = self._now, self._agent.replica.revision
