@@ -22,6 +22,7 @@ from roost.model.thresholds import PURPOSES, PurposeName, Thresholds
 from roost.rules.policy import Policy
 from roost.store.contract import Conflict, Place, Proposal, Record, Store
 from roost.store.ledger import MachineRow
+from roost.store.memory import MemoryStore
 from roost.store.recheck import CommitRows, Recheck
 from tests.contract.conftest import Home, in_postgres
 from tests.contract.tiny import (
@@ -37,6 +38,7 @@ from tests.contract.tiny import (
     move,
     names,
     place,
+    recheck_of,
     register,
     release,
     remove,
@@ -286,3 +288,16 @@ def test_an_agent_that_comes_too_late_hears_of_it_and_declines_with_the_reason(s
     assert told.failure == "threshold"
     assert "4 cluster keeps its empty machines from new deployments" in told.summary
     is_sound(store)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["alone", "beside another cluster's"])
+def test_a_threshold_that_comes_back_with_the_group_holds_for_the_rest_of_it(elsewhere: bool) -> None:
+    """An entry that lifted what the zone file says is removed: from then on that counts, also for the same group."""
+    kept = {"c1": Thresholds(new=4), "c2": Thresholds(new=1)}
+    catalogue = msgspec.structs.replace(CATALOGUE, thresholds=kept)
+    recheck, store = recheck_of(MACHINES, catalogue), MemoryStore(catalogue)
+    store.commit([add("first", *MACHINES), keep("lift", 0)], recheck)
+    group: list[Proposal] = [register("back", "c1", None, kind=THRESHOLD), take("1", "m1")]
+    if elsewhere:
+        group.insert(1, take("2", "m5"))
+    assert names(store.commit(group, recheck))[-1] == "threshold"

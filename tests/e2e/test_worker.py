@@ -486,10 +486,10 @@ def everything(store: Path) -> list[str]:
 
 DAMAGE = """
 UPDATE machines SET vms = vms + 1, owner = 'web' WHERE vms > 0;
-UPDATE machines SET used_0 = used_0 + 1 WHERE name = 'c000-r00-m00';
+UPDATE machines SET used_0 = used_0 + 1, is_empty = 1 - is_empty WHERE name = 'c000-r00-m00';
 UPDATE tenants SET vms = 7;
 """
-FOUND = {"sums": 4, "columns": 1, "tenants": 1, "feed": 3}  # two fields of two machines, a column, a tenant
+FOUND = {"sums": 4, "columns": 2, "tenants": 1, "feed": 3}  # two fields of two machines, two columns, a tenant
 
 
 def test_sums_that_are_wrong_are_found_and_repaired_if_told_to(store: Path) -> None:
@@ -501,7 +501,7 @@ def test_sums_that_are_wrong_are_found_and_repaired_if_told_to(store: Path) -> N
     assert Counter(each["check"] for each in json.loads(found.stdout)["findings"]) == FOUND
     trial = roost("audit", store, "--repair", "--dry-run")
     assert trial.returncode == 1
-    assert trial.stdout.endswith("9 findings\n")
+    assert trial.stdout.endswith("10 findings\n")
     assert "tenant web counts 7 VMs and has 2 (can be repaired)" in trial.stdout
     assert "3 machines and 1 tenants would be rewritten" in trial.stderr
     assert everything(store) == damaged

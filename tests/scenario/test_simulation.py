@@ -590,3 +590,13 @@ def test_a_priority_that_the_zone_does_not_know_is_refused() -> None:
     strange = replace(asks, priorities=["gold" if band == "low" else band for band in asks.priorities])
     with pytest.raises(UnknownName, match=r"workload by-hand: priority.*gold"):
         simulation(strange, machines(1), until=2)
+
+
+def test_what_the_zone_has_down_by_itself_is_neither_counted_nor_repaired_by_an_outage() -> None:
+    zone = machines(4)
+    zone.machines["state"][0] = MachineState.DOWN
+    run = simulation([ask(0.0, "small", stay=50.0), ask(40.0, "small", stay=5.0)], zone)
+    run.faults.plan(5.0, [0, 1], 10.0)
+    run.run()
+    assert run.tracker.down == 0
+    assert run.faults.state == [int(MachineState.DOWN), *[int(MachineState.READY)] * 3]

@@ -62,6 +62,7 @@ EVERYTHING = Experiment(
     policy_changes=(PolicyChange(at=70, policy="spread"),),
     migrations=Migrations(at=10, every=9, budget=0.4, copy=2.5, at_once=3),
     requeue=True,
+    foresight=11,
     funnel=3,
     fill=0.2,
     warm_up=20,

@@ -29,6 +29,7 @@ from roost.placing.search import Search
 from roost.rules.policy import Policy
 from roost.store.contract import Decline, Place, Store
 from roost.wiring import open_store
+from tests.property.interleaved import HeldCourier
 
 TOGETHER = Constraints(colocate="rack")
 
@@ -275,3 +276,20 @@ def test_vms_that_waited_are_placed_again_though_the_search_for_room_takes_sever
     while not puzzled.idle:
         puzzled.step(0.001)
     assert set(puzzled.allocator.tenants["t"].vms) == {"t/0", "t/1", "t/2"}
+
+
+def test_an_agent_whose_requests_wait_for_an_answer_says_that_it_has_nothing_to_do() -> None:
+    store = open_store("memory:", create=Zone.synthetic(100))
+    courier = HeldCourier(store)
+    agent = Agent(store, courier, Policy.named("fast"), "one")
+    first, second = (agent.submit(PlaceVMs(Request("web", [VM("A0")]))) for _ in range(2))
+    assert agent.step(), "the first is sent"
+    rounds = agent.counters.rounds
+    assert [agent.step() for _ in range(3)] == [False] * 3, "the second waits for the first of its tenant"
+    assert agent.counters.rounds == rounds
+    courier.commit()
+    assert agent.step(), "there is an answer"
+    courier.commit()
+    agent.step()
+    assert first.answer is not None
+    assert second.answer is not None

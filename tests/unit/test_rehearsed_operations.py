@@ -170,3 +170,13 @@ def test_no_later_choice_depends_on_what_was_rehearsed_or_declined(agent: Agent,
     (answer,) = agent.run(agent.submit(PlaceVMs(Request("few", [VM("A1"), *[VM("Full-gen4")] * 500]))))
     assert answer.status == "declined"
     assert agent.memory().lots == lots
+
+
+def test_nothing_is_kept_of_rehearsals_that_lost_a_race() -> None:
+    agent = open_agent(open_store("memory:", create=Zone.synthetic(100)), Policy.named("fast"))
+    for _ in range(3):
+        ticket, _ = agent.rehearse(PlaceVMs(Request("web", [VM("A1")])))
+        agent.conclude(ticket, Conflict("threshold", "somebody was faster"))
+        assert ticket.answer is None
+    assert not agent.under_way.asked
+    agent.close()

@@ -261,14 +261,14 @@ class Agent:
             return True  # let others have their turn before more is decided
         line, most = lines.turn()
         decides = bool(line) and not (self._outdated or self._behind) and not self.full
-        if decides:
-            self._decide_round(line, most)
+        if decides:  # what waits for an answer is no work for the next turn
+            decides = self._decide_round(line, most) or bool(lines.turn()[0])
         elif not (line or lines.large or deliveries or self._behind):
             self.replica.allocator.refresh(1)
         return decides or self._behind or bool(deliveries)
 
-    def _decide_round(self, line: deque[Ticket], most: int) -> None:
-        """Decide what is queued in a line, up to so much, and send it off."""
+    def _decide_round(self, line: deque[Ticket], most: int) -> bool:
+        """Decide what is queued in a line, up to so much, and send it off; whether there was something to send."""
         self._number += 1
         replica, number = self.replica, self._number
         beyond, adopted = replica.beyond(), replica.adopted_rows()
@@ -319,7 +319,7 @@ class Agent:
         self.under_way.lines.had(line, number if tickets else None, started)
         if not tickets:
             del replica.ahead[number]
-            return
+            return False
         self.counters.rounds += 1
         self.under_way.rounds[number] = tickets
         seen = Round(
@@ -333,6 +333,7 @@ class Agent:
             victims=victims,
         )
         self.courier.send(Group(seen, proposals, self.recheck, self.settings.strict))
+        return True
 
     def _decide(self, ticket: Ticket, round_: int, position: int) -> Proposal:
         """What to propose for an operation; raises if it makes no sense."""

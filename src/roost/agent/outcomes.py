@@ -159,7 +159,7 @@ class Outcomes:
         else:
             ticket.retries += 1
             ticket.decision, ticket.search, ticket.asked = None, None, False
-            if conflict.reason in BEHIND:
+            if conflict.reason in BEHIND and not ticket.dry:  # whoever rehearses it again has another key
                 self._under_way.note_asked(ticket)
             if not ticket.dry:
                 self._under_way.queue(ticket, first=True)

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import structlog
 
@@ -229,14 +229,16 @@ class Service:
     def submit(self, operation: Operation, key: str = "", by: str = "") -> asyncio.Future[Ticket]:
         """Have something done; the future brings the ticket with its answer. Refuses what is too much."""
         self.check_open(writing=True)
-        limits, ticket = self.settings.limits, self.agent.ticket(operation, key, by=by)
+        limits = self.settings.limits
+        if self.queued_requests >= limits.queued_requests:  # before it costs anything
+            self._shed()
+        ticket = self.agent.ticket(operation, key, by=by)
         vms = ticket.vms
         too_much = self.queued_vms + vms > limits.queued_vms
         if too_much and not self.queued_vms:  # a tenant may be deleted however large it is, if nothing else waits
             too_much = verb_of(operation).places
-        if self.queued_requests >= limits.queued_requests or too_much:
-            self.metrics.shed.inc()
-            raise Refused("roost.overloaded", f"{self.queued_requests:,} requests are waiting")
+        if too_much:
+            self._shed()
         done: asyncio.Future[Ticket] = self._loop.create_future()
         ticket.done = partial(self._done, ticket, done)
         self.agent.under_way.queue(ticket)
@@ -247,6 +249,11 @@ class Service:
         self._submitted.append((self._last_asked, done))
         self.pump.soon()
         return done
+
+    def _shed(self) -> NoReturn:
+        """Refuse what is too much."""
+        self.metrics.shed.inc()
+        raise Refused("roost.overloaded", f"{self.queued_requests:,} requests are waiting")
 
     def _done(self, ticket: Ticket, done: asyncio.Future[Ticket], _: object) -> None:
         self.queued_requests -= 1

@@ -19,7 +19,7 @@ thread, where the agent may be asked for something. A duty has one step under wa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, Protocol, TypeVar
 
@@ -113,7 +113,16 @@ class Roster:
     @property
     def next_due(self) -> float:
         """When the next of those duties is due that have a period."""
-        return min((self._next[duty.name] for duty in self.duties if duty.period), default=float("inf"))
+        return min(self.due.values(), default=float("inf"))
+
+    @property
+    def due(self) -> dict[str, float]:
+        """When each duty that has a period is due, once it is known."""
+        return {each.name: self._next[each.name] for each in self.duties if each.period and each.name in self._next}
+
+    def recall(self, due: Mapping[str, float]) -> None:
+        """Go on where another roster of the same clock stopped."""
+        self._next.update(due)
 
     def step(self, now: float) -> None:
         """Let every duty that is due have its turn, and go on with what waited for something that is done by now."""

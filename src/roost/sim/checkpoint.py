@@ -35,6 +35,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     agents: list[AgentMemory]
     tracker: dict[str, Any]
     forecast: ForecastMemory | None
+    due: dict[str, float]  # when each duty that has a period has its next turn
     run_s: float
 
 

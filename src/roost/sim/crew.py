@@ -8,7 +8,7 @@ submit ─▶ the agent that has least to do ─▶ step ─▶ (it took so long
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -70,8 +70,12 @@ class Crew:
         policy: Policy,
         memories: Sequence[AgentMemory] = (),
         forecast: ForecastMemory | None = None,
+        due: Mapping[str, float] | None = None,
     ) -> None:
-        """Agents on a store as it is; `memories`: of those before them; `forecast`: what the forecaster went by."""
+        """Agents on a store as it is; `memories`: of those before them.
+
+        `forecast`: what the forecaster went by; `due`: when duties have their next turns.
+        """
         self.store, self._cached_before = store, NOTHING_CACHED
         self._log = FeedLog(store, store.head()[0])
         self.workers = [self._worker(number, policy) for number in range(self._experiment.agents.count)]
@@ -84,6 +88,7 @@ class Crew:
         self.duties = VirtualDuties(first.agent, self._clock, self._events, note, self.foresight, self._arrivals)
         if self.duties.forecaster is not None and forecast is not None:
             self.duties.forecaster.recall(forecast)
+        self.duties.roster.recall(due or {})
 
     def _worker(self, number: int, policy: Policy) -> SimulatedWorker:
         courier = VirtualCourier(self._clock, self._log, self.latency.feed_s)

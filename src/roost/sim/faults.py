@@ -119,9 +119,10 @@ class FaultInjector:
         for machine in machines:
             self.broken[machine] -= 1
         back = [machine for machine in machines if not self.broken[machine]]
-        self._tracker.down -= len(back)
-        for state in (READY, DRAINING, DOWN):
-            self._set_states([machine for machine in back if self._state_but_for_failures(machine) == state], state)
+        for state in (READY, DRAINING):  # what the zone has down by itself was never counted, and stays so
+            again = [machine for machine in back if self._state_but_for_failures(machine) == state]
+            self._tracker.down -= len(again)
+            self._set_states(again, state)
 
     # ---------------------------------------------------------------------------------------------- maintenance
 

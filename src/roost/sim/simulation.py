@@ -237,6 +237,7 @@ class Simulation:
                 agents=self.crew.memories(),
                 tracker=self.tracker.state(),
                 forecast=self.crew.forecast(),
+                due=self.crew.duties.roster.due,
                 run_s=time.perf_counter() - self._started,
             ),
             self.store.load(),
@@ -273,7 +274,7 @@ class Simulation:
         self.events.restore(events, saved.number)
         self.tracker.restore(saved.tracker)
         store = MemoryStore(self.store.catalogue, ledger)
-        self.crew.hire(store, self._find_policy(self.policy_now), saved.agents, saved.forecast)
+        self.crew.hire(store, self._find_policy(self.policy_now), saved.agents, saved.forecast, saved.due)
 
     # ------------------------------------------------------------------------------------------------- the result
 

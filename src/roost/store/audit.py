@@ -55,10 +55,14 @@ def check_invariants(store: Store) -> None:
 
 def repair(store: Store) -> Mending:
     """Add up again what can be added up, while nobody else writes. Every agent then loads its copy anew."""
-    return store.repair(lambda ledger: mending(ledger, store.amounts()))
+    return store.repair(lambda ledger: mending(ledger, store.amounts(), store.counted()))
 
 
-def mending(ledger: Ledger, amounts: Mapping[str, tuple[Sequence[int], Sequence[int]]] | None = None) -> Mending:
+def mending(
+    ledger: Ledger,
+    amounts: Mapping[str, tuple[Sequence[int], Sequence[int]]] | None = None,
+    counted: Mapping[str, tuple[str, bool]] | None = None,
+) -> Mending:
     """The sums that have to be overwritten so that they are those of the VMs."""
     fresh, members = ledger.added_up()
     machines = []
@@ -67,6 +71,8 @@ def mending(ledger: Ledger, amounts: Mapping[str, tuple[Sequence[int], Sequence[
         if any(used > capacity for used, capacity in zip(taken, row.spec.capacity, strict=True)):
             continue  # over capacity: adding up does not help
         columns_differ = amounts is not None and amounts.get(name, ((), ()))[0] != taken
+        if counted is not None and name in counted:
+            columns_differ |= counted[name][1] != good.is_empty(ledger.accounts.resources)
         if columns_differ or any(getattr(row, field) != getattr(good, field) for field in HOLDINGS):
             mended = row.copy()
             for field in HOLDINGS:
@@ -90,6 +96,13 @@ def _columns(store: Store, ledger: Ledger) -> Iterator[Finding]:
             yield Finding("columns", f"machine {name}: the columns say {list(used)}, the row {taken}", repairable=True)
         if tuple(capacity) != row.spec.capacity:
             yield Finding("columns", f"machine {name}: the columns say it has {capacity}, not {row.spec.capacity}")
+    for name, (cluster, empty) in store.counted().items():
+        row = ledger.machines[name]
+        if empty != row.is_empty(ledger.accounts.resources):
+            said = "is empty" if empty else "is not empty"
+            yield Finding("columns", f"machine {name}: it is counted as if it {said}", repairable=True)
+        if cluster != row.spec.cluster:
+            yield Finding("columns", f"machine {name}: it is counted for cluster {cluster!r}, not {row.spec.cluster!r}")
 
 
 def _feed(store: Store, ledger: Ledger, trimmed: int) -> Iterator[Finding]:

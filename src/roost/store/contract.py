@@ -477,6 +477,9 @@ class Store(Protocol):
     def amounts(self) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
         """What is used of each machine and what it has, by resource, as the database itself compares them."""
 
+    def counted(self) -> dict[str, tuple[str, bool]]:
+        """The cluster of each machine, and whether it is empty, as sums at the commit count it."""
+
     def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
         """Write what `mend` makes of the ledger, while nobody else writes, and make every follower reload."""
 

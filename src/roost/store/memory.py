@@ -228,6 +228,11 @@ class MemoryStore:
         resources = self._ledger.accounts.resources
         return {name: (row.taken(resources), row.spec.capacity) for name, row in self._ledger.machines.items()}
 
+    def counted(self) -> dict[str, tuple[str, bool]]:
+        """The cluster of each machine, and whether it is empty."""
+        resources = self._ledger.accounts.resources
+        return {name: (row.spec.cluster, row.is_empty(resources)) for name, row in self._ledger.machines.items()}
+
     def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
         """Overwrite what rows say they add up to, and make every follower reload."""
         with self._changed:

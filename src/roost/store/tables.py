@@ -144,6 +144,10 @@ class Tables(ABC):
         """What is used of each machine and what it has, by resource, as the database itself compares them."""
         return dict(map(self._codec.amounts, self._survey("amounts")))
 
+    def counted(self) -> dict[str, tuple[str, bool]]:
+        """The cluster of each machine, and whether it is empty, as sums at the commit count it."""
+        return {name: (cluster, bool(empty)) for name, cluster, empty in self._survey("counted")}
+
 
 def _span(prefix: str) -> tuple[str, str]:
     """All names with a prefix lie between these two, and no others do, by code point. Nothing in it is a wildcard."""

@@ -53,7 +53,7 @@ class EmptyMachines:
                 if row is None or not (machine in loosened or row.is_empty(resources)):
                     continue
                 cluster = row.spec.cluster
-                kept = [_kept(cluster, settling), *_about(cluster, said)]
+                kept = [_kept(cluster, settling), *_about(cluster, said, settling)]
                 if any(each.row[visit.purpose] for each in kept) and settling.tested.has_rule(RULE, visit.tenant):
                     found[cluster] = max(each.new for each in kept) + len(facts.machines)
         return found
@@ -125,12 +125,14 @@ def _loosened(group: Iterable[Proposal]) -> set[str]:
 
 def _kept(cluster: str, settling: Settling) -> Thresholds:
     """What a cluster keeps by now: as the registry says, or else the zone."""
-    value = settling.limit(THRESHOLD, cluster)
-    return settling.accounts.catalogue.thresholds.get(cluster, NONE) if value is None else read_entry(value)
+    return _said(cluster, settling.limit(THRESHOLD, cluster), settling)
 
 
-def _about(cluster: str, said: Iterable[Register]) -> Iterator[Thresholds]:
+def _about(cluster: str, said: Iterable[Register], settling: Settling) -> Iterator[Thresholds]:
     """What a cluster may be told to keep before the group is settled."""
-    for each in said:
-        if each.name == cluster:
-            yield read_entry(each.value) if each.value is not None else NONE
+    return (_said(cluster, each.value, settling) for each in said if each.name == cluster)
+
+
+def _said(cluster: str, value: str | None, settling: Settling) -> Thresholds:
+    """What an entry of the registry says; without one, what the zone does."""
+    return settling.accounts.catalogue.thresholds.get(cluster, NONE) if value is None else read_entry(value)

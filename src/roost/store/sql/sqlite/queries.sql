@@ -38,6 +38,10 @@ FROM machines
 -- What the database itself compares, for every machine.
 SELECT name, used_0, used_1, used_2, used_3, used_4, used_5, used_6, used_7, capacity_0, capacity_1, capacity_2, capacity_3, capacity_4, capacity_5, capacity_6, capacity_7 FROM machines
 
+-- name: counted
+-- What sums at the commit count, for every machine.
+SELECT name, cluster, is_empty FROM machines
+
 -- name: add_machine
 -- A new machine.
 INSERT INTO machines (
