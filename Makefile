@@ -1,5 +1,8 @@
 # `make` lists the targets. Everything runs in .venv, which `make venv` builds from requirements-dev.lock.
 
+# Bytecode is kept, whatever the environment says: tests and benches start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 PIP_TOOLS := pip-tools==7.6.2
 
