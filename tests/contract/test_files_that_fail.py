@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from roost.model.errors import InvalidInput, StoreBroken, StoreUnavailable
 from roost.model.zone import Zone
 from roost.store.sqlite import SqliteStore
 from roost.wiring import open_store
-from tests.contract.tiny import CATALOGUE, MACHINES, add, names, place, recheck_of
+from tests.contract.tiny import BIG, CATALOGUE, MACHINES, add, names, place, recheck_of
 
 RECHECK = recheck_of(MACHINES)
 
@@ -141,6 +142,34 @@ def test_a_full_disk_keeps_nobody_from_reading_and_passes(file: Path) -> None:
         store._writer.execute("PRAGMA max_page_count = 1000000")
         store.try_writing()
         assert names(store.commit(big, RECHECK)) == ["committed", "committed"]
+
+
+class FailsOnce:
+    """A connection whose next commit fails: nothing is written."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection, self._fails = connection, True
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        if statement == "COMMIT" and self._fails:
+            self._fails = False
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._connection.execute(statement, *values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def test_what_was_not_written_is_not_remembered(file: Path) -> None:
+    """Two agents use the file. The first's commit fails; then a version means what the second one wrote."""
+    first, second = recheck_of(MACHINES), recheck_of(MACHINES)
+    with closing(SqliteStore(file)) as store:
+        store._writer = FailsOnce(store._writer)  # type: ignore[assignment]
+        with pytest.raises(StoreUnavailable, match="disk I/O error"):
+            store.commit([place("k1", "t", {"a": "m1"}, BIG)], first)
+        assert names(store.commit([place("k2", "t", {"b": "m1"})], second)) == ["committed"]
+        assert names(store.commit([place("k3", "u", {"c": "m1"}, BIG)], first)) == ["committed"]
+        assert store.load().machines["m1"].vms == 2
 
 
 @pytest.mark.parametrize("revision", [1, 2])

@@ -134,6 +134,7 @@ class SqliteStore(Tables):
                     yield
                     connection.execute("COMMIT")
                 except BaseException:
+                    self._rechecks = StandingRechecks()  # they may remember rows that were never written
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                     raise
@@ -321,6 +322,7 @@ class SqliteStore(Tables):
             self._rows.set_tenants(mending.tenants)
             self._writer.execute(SQL["advance"], (ledger.revision + 1,))
             self._rows.forget_until(ledger.revision + 1)
+            self._rechecks = StandingRechecks()  # rows have other versions than commits gave them
         with self._changed:
             self._last = ledger.revision + 1
             self._changed.notify_all()
