@@ -35,7 +35,7 @@ run: venv ## Run the demonstration
 check: venv ## Lint, check format, types and imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 	$(BIN)/lint-imports --no-logo
 
 test: check ## Check, then run the tests
