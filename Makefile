@@ -4,6 +4,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
+PIP := pip==26.0
 PIP_TOOLS := pip-tools==7.6.2
 
 BIN := .venv/bin
@@ -35,7 +36,7 @@ run: venv ## Run the demonstration
 check: venv ## Lint, check format, types and imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --num-workers auto
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports --no-logo
 
 test: check ## Check, then run the tests
@@ -64,11 +65,14 @@ clean: ## Remove .venv, caches and build products
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A changed lock rebuilds the environment from nothing, so that dropped packages are gone;
-# a changed pyproject.toml only reinstalls roost.
+# a changed pyproject.toml only reinstalls roost. An old pip, as Debian has it, takes a minute to choose among the files
+# that an index has, and compiles on one core: so a newer one is put there first, and bytecode is made on all.
 .venv/.locked: requirements-dev.lock
 	@echo "Building .venv from requirements-dev.lock: the first time takes a minute or two."
 	@$(PYTHON) -m venv --clear --without-pip .venv
-	@$(call pip_into,.venv) install --require-hashes -r requirements-dev.lock
+	@$(call pip_into,.venv) install $(PIP)
+	@$(BIN)/python -m pip -qq install --no-compile --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 	@touch $@
 
 .venv/.stamp: .venv/.locked pyproject.toml
