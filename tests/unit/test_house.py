@@ -18,10 +18,13 @@ LARGE_FILES = {
 LARGE_CLASSES = {
     "Allocator": "To decide takes who runs what, the rows and the policies at once. Each is a base with a file of its "
     "own (Books, ZoneCopy, Arms); the file of the allocator only decides.",
-    "PostgresStore": "More than twenty are the contract of a store; most of them, what only reads, are written once for "
-    "every dialect, in Tables.",
+    "PostgresStore": "More than twenty are the contract of a store; most of them, what only reads, are written once "
+    "for every dialect, in Tables.",
     "SqliteStore": "The same, and a connection for each kind of reader.",
 }
+
+# Names of types that still have several meanings.
+SEVERAL_MEANINGS = {"Done", "Heard", "Progress", "Reason", "Told"}
 
 
 def trees() -> Iterator[tuple[str, ast.Module]]:
@@ -81,3 +84,26 @@ def test_a_class_name_has_one_home() -> None:
     for file, node in classes():
         homes[node.name].append(file)
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
+def aliases() -> Iterator[tuple[str, str]]:
+    """Every name that a module gives to a type, by its file; routes and commands give such names to what people say."""
+    for file, tree in trees():
+        for node in tree.body:
+            if file.startswith(("cli/", "api/routes/")) or not isinstance(node, ast.Assign):
+                continue
+            target, value = node.targets[0], node.value
+            if isinstance(target, ast.Name) and isinstance(value, ast.Subscript | ast.BinOp | ast.Name):
+                name = target.id
+                if not name.isupper() and name[0].isupper():
+                    yield file, name
+
+
+def test_a_name_of_a_type_is_no_other_type_elsewhere() -> None:
+    homes: dict[str, list[str]] = defaultdict(list)
+    for file, name in aliases():
+        homes[name].append(file)
+    for file, node in classes():
+        if node.name in homes and not file.startswith("cli/"):
+            homes[node.name].append(file)
+    assert {name: files for name, files in homes.items() if len(files) > 1}.keys() == SEVERAL_MEANINGS

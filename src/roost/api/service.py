@@ -66,7 +66,7 @@ from roost.rules.policy import PolicySource
 from roost.settings import POSTGRES, Settings
 from roost.store.contract import Store
 from roost.wire.policies import Active
-from roost.wiring import settle_memory
+from roost.wiring import calm_collector
 
 T = TypeVar("T")
 TICK_SECONDS = 0.05  # between looks at the feed, and at caches to refresh, when nobody asks for anything
@@ -133,7 +133,7 @@ class Service:
         """Open the store and load the zone; keeps trying while the store is away, unless that will not help."""
         opened_with = await self._open()
         self._read_registry()
-        settle_memory()
+        calm_collector()
         self.pulse.start()
         self.ready = self.pump.on = self.watch.on = True
         self._take_up_duties()

@@ -41,7 +41,7 @@ from roost.model.readable import as_counted
 from roost.model.rows import MachineState
 from roost.placing.allocator import Allocator
 from roost.store.ledger import MachineRow
-from roost.wire.basics import MachineState as StateName
+from roost.wire.basics import StateName
 from roost.wire.clusters import ClusterChange, Clusters, ClusterView
 from roost.wire.machines import (
     MachineChange,
