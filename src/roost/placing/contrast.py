@@ -24,8 +24,7 @@ from roost.engine.selection import Engine, Look
 from roost.engine.shape import MOST_KNOWN, Shape
 from roost.model.errors import InvalidInput
 from roost.model.request import UNCONSTRAINED
-from roost.placing.allocator import Allocator
-from roost.placing.arms import Arm
+from roost.placing.arms import Arm, Arms
 from roost.placing.decision import Decision
 
 MachineVerdict = Literal["refused", "cluster", "preferred", "tied"]
@@ -96,7 +95,7 @@ class Contrast:
     """Another policy beside those that decide, on the same copy of the zone."""
 
     def __init__(
-        self, allocator: Allocator, policy: RulePolicy, seed: int | None = None, *, both_sides: bool = True
+        self, allocator: Arms, policy: RulePolicy, seed: int | None = None, *, both_sides: bool = True
     ) -> None:
         """`seed`: of whoever decides, if not the allocator's: ties between clusters must fall alike.
 
@@ -334,7 +333,7 @@ class Shadow:
         self.changed: Counter[tuple[DifferenceKind, str]] = Counter()  # by kind and rule
         self.latest: deque[Difference] = deque(maxlen=LATEST)
 
-    def join(self, allocator: Allocator) -> None:
+    def join(self, allocator: Arms) -> None:
         """Get ready to look at what an allocator decides; raises if the policy does not work."""
         if self._contrast is None or self._contrast.allocator is not allocator:
             self._contrast = Contrast(allocator, self.policy, both_sides=False)

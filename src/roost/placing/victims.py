@@ -49,6 +49,28 @@ def never(_vm: RunningVM) -> bool:
     return False
 
 
+def room_on(copy: ZoneCopy, machines: Iterable[int]) -> dict[int, np.ndarray]:
+    """What nobody holds of some machines, by resource; below zero where others have to give way."""
+    rows = copy.view.machines
+    return {machine: rows[machine]["free"][-1].astype(np.int64) for machine in machines}
+
+
+def victims_of(
+    copy: ZoneCopy,
+    places: Iterable[tuple[int, Shape]],
+    room: Mapping[int, np.ndarray],
+    terms: EvictionTerms,
+    at: float,
+    fixed: Callable[[RunningVM], bool],
+) -> tuple[RunningVM, ...]:
+    """Who has to go for VMs on these machines, which leave that room."""
+    bands: dict[int, int] = {}
+    for machine, shape in places:
+        band = shape.traits["priority"]
+        bands[machine] = min(band, bands.get(machine, band))
+    return choose_victims(copy, room, bands, terms, at, fixed)
+
+
 def choose_victims(
     copy: ZoneCopy,
     room: Mapping[int, np.ndarray],
