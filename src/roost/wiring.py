@@ -1,4 +1,4 @@
-"""Puts the parts together: the only file that knows every one of them."""
+"""Opens stores, policies and agents by their names: the only file that knows SQLite and PostgreSQL."""
 
 from __future__ import annotations
 

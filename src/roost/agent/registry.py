@@ -36,7 +36,7 @@ class Registry(Mapping[EntryName, str]):
         return {(kind, name): value for kind in kinds for name, value in self.of(kind).items()}
 
     def mark(self, *kinds: str) -> tuple[int, ...]:
-        """Another one after each change of these kinds."""
+        """How often these kinds have changed: if it is the same as before, there is nothing new to read."""
         return tuple(map(self._changes.__getitem__, kinds))
 
     def __getitem__(self, place: EntryName) -> str:
