@@ -20,6 +20,7 @@ from roost.model.change import PlacedVM
 from roost.model.errors import InvalidInput, InvariantBroken, StoreUnavailable
 from roost.model.inventory import zone_of
 from roost.model.request import VM, Constraints
+from roost.model.spans import DAY
 from roost.rules.policy import Policy
 from roost.store import postgres, sqlite
 from roost.store.contract import (
@@ -75,7 +76,6 @@ from tests.contract.tiny import (
     unchanged,
 )
 
-DAY = 86_400.0
 LOWER = [0] * 6  # what the three lower bands use of two resources, if nothing
 
 

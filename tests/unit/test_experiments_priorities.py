@@ -7,8 +7,8 @@ import pytest
 
 from roost.experiments import priorities
 from roost.experiments.study import FigureRow
+from roost.model.spans import HOUR
 from roost.rules.policy import Policy
-from roost.traces.arrivals import HOUR
 from roost.traces.sources import find_workload
 from roost.traces.window import cut
 

@@ -11,11 +11,12 @@ import msgspec
 
 from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, Backwards, FeedPlace, seconds_of
 from roost.api.tokens import Principal
-from roost.duties.healing import DAY, KEY, Healer
+from roost.duties.healing import KEY, Healer
 from roost.model.change import ConditionChange, Entry, PlacedVM
 from roost.model.errors import RoostError
 from roost.model.request import HOLD
 from roost.model.rows import MachineState
+from roost.model.spans import DAY
 from roost.store.contract import Store
 from roost.wire.basics import Seconds
 from roost.wire.healing import BandHealings, HealedVM, HealingSummary

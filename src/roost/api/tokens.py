@@ -16,6 +16,7 @@ import msgspec
 
 from roost.model.errors import InvalidInput, Taken
 from roost.model.registry import ACCESS
+from roost.model.spans import DAY
 from roost.model.stored import StoredToken, TokenScope
 from roost.model.tokens import PREFIX
 from roost.wire.tokens import NewToken, TokenMade, TokenView
@@ -23,7 +24,6 @@ from roost.wire.tokens import NewToken, TokenMade, TokenView
 CLOSED = (ACCESS, "anonymous")  # there, from the first time a token is revoked: that there are none opens nothing
 LAST_ADMIN = "is the last token with scope admin: nobody could make others; make one first, or revoke it with force"
 MOST = 10_000  # tokens of a zone
-DAY = 86_400.0  # seconds
 IMPLIED: dict[TokenScope, frozenset[TokenScope]] = {
     "read": frozenset({"read"}),
     "allocate": frozenset({"read", "allocate"}),

@@ -25,6 +25,7 @@ from roost.experiments.study import (
     numbers,
     pick,
 )
+from roost.model.spans import DAY
 from roost.plotting import DASHES, PALETTE, QUIET, new_figure
 from roost.sim.experiment import Agents, Experiment, Generated, Migrations, PolicyChange
 from roost.traces.generate import generate, rate_for
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from roost.rules.policy import Policy
     from roost.traces.workload import Workload
 
-DAY = 86_400.0
 VARIANTS = {  # what is done about it: are limits raised, are VMs moved
     "nothing": (False, False),
     "limits": (True, False),

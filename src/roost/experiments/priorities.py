@@ -26,13 +26,13 @@ from roost.experiments.study import (
     numbers,
     pick,
 )
+from roost.model.spans import HOUR
 from roost.plotting import PALETTE, new_figure
 from roost.rules.policy import Policy
 from roost.sim.experiment import Experiment, Fleet
 from roost.sim.fleet import zone_for
 from roost.sim.result import RunResult
 from roost.sim.statistics import estimate
-from roost.traces.arrivals import HOUR
 from roost.traces.assembly import assemble
 from roost.traces.sources import find_workload
 from roost.traces.window import cut

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roost.admission.history import ClusterHistory, ZoneHistory
-from roost.admission.thresholds import DAY
 from roost.agent.operation import Answer, Operation
 from roost.agent.verbs.machine import SetMachine
 from roost.experiments.room_demand import CLUSTER, GENERATION, OVERLOAD, Span, draw_demand, make_cluster
 from roost.experiments.study import FigureValue
 from roost.model.request import VM
+from roost.model.spans import DAY
 from roost.model.thresholds import Thresholds
 from roost.placing.allocator import Allocator
 from roost.sim.experiment import Experiment, Faults

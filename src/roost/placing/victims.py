@@ -14,12 +14,13 @@ from roost.engine.shape import Shape
 from roost.engine.view import View
 from roost.model.errors import InvariantBroken
 from roost.model.request import HOLD, hold_of
+from roost.model.spans import DAY
 from roost.placing.books import RunningVM
 from roost.placing.zone_copy import ZoneCopy
 
 DIGITS = 9  # of prices that are compared
 LEAST = 1e-9  # that a VM costs: for nothing, one of a higher band could go instead of a lower one
-FULL_AGE = 7 * 86_400.0  # seconds after which a VM counts as old
+FULL_AGE = 7 * DAY  # after which a VM counts as old
 STEPS = 5_000  # of the search for the cheapest; then the best found so far is taken
 MOST_KEPT = 200_000  # prices
 WORK = 400  # VMs that are looked at for the prices of one VM; after that only prices that are known count

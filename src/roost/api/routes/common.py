@@ -19,10 +19,11 @@ from roost.agent.ticket import Ticket
 from roost.agent.verbs.entry import SetEntry
 from roost.api.gate import Asking
 from roost.api.problems import KINDS, Refused, of_answer
-from roost.api.service import Service, new_key
+from roost.api.service import Service
 from roost.engine.explain import Explanation, Remedies
 from roost.json_mistakes import Reader, check_keys
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.keys import new_key
 from roost.model.request import VM
 from roost.model.stored import TokenScope
 from roost.store.contract import Decided

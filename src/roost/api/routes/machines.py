@@ -34,9 +34,9 @@ from roost.api.routes.common import (
     page_size,
 )
 from roost.api.routes.tenants import MOST_VMS_SHOWN, vm_view
-from roost.api.service import new_key
 from roost.model.errors import UnknownName
 from roost.model.inventory import MachineSpec
+from roost.model.keys import new_key
 from roost.model.readable import as_counted
 from roost.model.rows import MachineState
 from roost.placing.allocator import Allocator

@@ -87,7 +87,7 @@ def _check(proposal: Release, known: TenantRow, settling: Settling) -> None:
 
 
 def _wait_for_nothing(proposal: Release, known: TenantRow | None, settling: Settling) -> Outcome:
-    """Delete a tenant none of whose VMs run: all have given way and wait to be placed again, which they no longer do."""
+    """Delete a tenant none of whose VMs run, as all gave way and wait to be placed again: they wait no longer."""
     changes = _give_up(proposal, settling) if known is None else ()
     if len(changes) < len(set(proposal.waiting)):
         for change in changes:
