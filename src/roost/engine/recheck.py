@@ -189,7 +189,7 @@ class RememberingRecheck:
         return RecheckedRows(self._recheck, self._rows, positions)
 
     def _make(self, holdings: Sequence[Holding]) -> dict[str, int]:
-        """Write the rows of these machines anew; returns the position of each. Those that the zone has not are left out."""
+        """Write the rows of these machines anew, of those that the zone has; returns the position of each."""
         zone = self._recheck.zone
         known = _positions(zone, holdings)
         holdings = [holding for holding in holdings if holding.spec.name in known]
