@@ -1,4 +1,4 @@
-"""Puts the parts together: the only file that knows every one of them."""
+"""Opens stores, policies and agents by their names: the only file that knows SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def register(store: Store, kind: str, name: str, value: str | None, by: str) -> 
     insist(store.commit([proposal], NoMachines()))
 
 
-def settle_memory() -> None:
+def calm_collector() -> None:
     """For a process that has loaded its zone and goes on for long: what it holds is not looked through for garbage."""
     gc.collect()
     gc.freeze()

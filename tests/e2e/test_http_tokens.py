@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from roost.api.tokens import Principal
-from roost.model.stored import Scope
+from roost.model.stored import TokenScope
 from roost.wire.basics import LONGEST_KEY, LONGEST_NAMESPACE
 from tests.e2e.serving import Serving, serving
 from tests.e2e.talking import audit, events, eventually, make_store, problem
@@ -23,7 +23,7 @@ from tests.e2e.talking import audit, events, eventually, make_store, problem
 WISH = {"vms": [{"type": "D2"}]}
 MINE = {"tenant": "team-a.new", **WISH}
 # Every route: how to use it without consequences, who may, and whether a token bound to team-a may, too.
-TABLE: dict[tuple[str, str], tuple[str, Any, Scope | None, bool]] = {
+TABLE: dict[tuple[str, str], tuple[str, Any, TokenScope | None, bool]] = {
     ("GET", "/healthz"): ("/healthz", None, None, True),
     ("GET", "/readyz"): ("/readyz", None, None, True),
     ("GET", "/metrics"): ("/metrics", None, "read", False),
@@ -95,7 +95,7 @@ TABLE: dict[tuple[str, str], tuple[str, Any, Scope | None, bool]] = {
     ("POST", "/v1/tokens"): ("/v1/tokens", {"name": "root", "scopes": ["read"]}, "admin", False),
     ("DELETE", "/v1/tokens/{name:str}"): ("/v1/tokens/none", None, "admin", False),
 }  # fmt: skip
-ALLOWS: dict[str, set[Scope]] = {
+ALLOWS: dict[str, set[TokenScope]] = {
     "read": {"read"},
     "allocate": {"read", "allocate"},
     "operate": {"read", "operate"},
@@ -130,7 +130,7 @@ class Guarded:
         response.close()
         return response
 
-    def make(self, name: str, *scopes: Scope, who: str = "admin", **more: Any) -> str:
+    def make(self, name: str, *scopes: TokenScope, who: str = "admin", **more: Any) -> str:
         """A token."""
         made = self.ask(who, "POST", "/v1/tokens", {"name": name, "scopes": scopes, **more})
         assert made.status_code == 201, made.text

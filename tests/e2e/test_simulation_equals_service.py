@@ -53,7 +53,7 @@ from roost.store.contract import Store
 from roost.traces.generate import WorkloadShape, generate
 from roost.traces.standing import standing_population
 from roost.traces.workload import Workload
-from roost.wire.basics import MachineState as StateWord
+from roost.wire.basics import StateName
 from roost.wire.changes import ChangeView
 from roost.wiring import find_policy, find_zone, open_agent, open_store
 from tests.e2e.serving import serving
@@ -260,7 +260,7 @@ class OverHTTP:
             assert statuses == act.statuses
         return self._heard(len(act.changes))
 
-    def _rack(self, operations: Sequence[Operation]) -> tuple[str, StateWord] | None:
+    def _rack(self, operations: Sequence[Operation]) -> tuple[str, StateName] | None:
         """All machines of a rack are said to be something."""
         said = [(each.machine, each.state) for each in operations if isinstance(each, SetMachine) and each.state]
         if len(said) < 2:

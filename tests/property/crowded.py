@@ -9,6 +9,7 @@ from roost.model.thresholds import Thresholds
 from roost.model.zone import Zone
 from roost.placing.allocator import Allocator
 from roost.rules.policy import Policy
+from tests.property.operators import quarantine_cluster, set_machine_health, set_machine_state, set_thresholds
 
 ZONE = Zone.synthetic(100, seed=1)
 TYPES = ("D1", "D4", "D14", "A4", "G3")
@@ -29,8 +30,8 @@ def crowded(draw: random.Random) -> Allocator:
         vm = VM(draw.choice(TYPES), priority=draw.choice(["", "spot"]), isolated=draw.random() < 0.2)
         allocator.allocate(Request(f"tenant {i}", (vm,) * draw.randint(1, 4), LIMITS[i % len(LIMITS)]))
     for name in draw.sample(ZONE.machine_names, 10):
-        allocator.set_machine_state(name, draw.choice(["down", "draining", "quarantined"]))
-        allocator.set_machine_health(draw.choice(ZONE.machine_names), draw.randrange(100))
-    allocator.quarantine_cluster(draw.choice(ZONE.cluster_names))
-    allocator.set_thresholds(draw.choice(ZONE.cluster_names), Thresholds(new=9, scale_out=5))
+        set_machine_state(allocator, name, draw.choice(["down", "draining", "quarantined"]))
+        set_machine_health(allocator, draw.choice(ZONE.machine_names), draw.randrange(100))
+    quarantine_cluster(allocator, draw.choice(ZONE.cluster_names))
+    set_thresholds(allocator, draw.choice(ZONE.cluster_names), Thresholds(new=9, scale_out=5))
     return allocator

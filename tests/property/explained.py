@@ -15,6 +15,7 @@ from roost.model.rows import MachineState
 from roost.model.thresholds import Thresholds
 from roost.placing.allocator import Allocator
 from tests.oracle.plain import Answer, Key
+from tests.property.operators import set_thresholds
 from tests.property.world import World
 
 Funnel = list[tuple[str, str, str, int, int]]
@@ -149,7 +150,7 @@ def apply(remedy: Any, allocator: Allocator, request: Request) -> Request:
         return request
     if remedy.kind == "threshold":
         (cluster,) = (name for name in allocator.zone.cluster_names if f"cluster {name}, " in remedy.text)
-        allocator.set_thresholds(cluster, Thresholds())
+        set_thresholds(allocator, cluster, Thresholds())
         return request
     if remedy.kind == "pin":
         (pin,) = (p for p in ("datacenter", "cluster", "generation") if f"any {p}," in remedy.text)

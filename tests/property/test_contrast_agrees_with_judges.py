@@ -22,6 +22,7 @@ from roost.model.zone import Zone
 from roost.placing.allocator import Allocator
 from roost.placing.contrast import Contrast, Difference
 from roost.placing.decision import Decision
+from tests.property.operators import set_machine_health, set_machine_state
 from tests.property.zones import COLUMNS, MIDDLE, TINY, ClusterPlan, build, policy
 from tests.unit.test_gangs import HALF
 
@@ -166,6 +167,6 @@ def _happen(allocator: Allocator, rng: np.random.Generator, machine: str) -> Non
         for name in rng.choice(sorted(allocator.vms), min(5, len(allocator.vms)), replace=False).tolist():
             allocator.release(name)
     if rng.random() < 0.1:
-        allocator.set_machine_health(machine, int(rng.choice([20, 60, 85])))
+        set_machine_health(allocator, machine, int(rng.choice([20, 60, 85])))
     if rng.random() < 0.05:
-        allocator.set_machine_state(machine, str(rng.choice([s.name.lower() for s in MachineState])))
+        set_machine_state(allocator, machine, str(rng.choice([s.name.lower() for s in MachineState])))

@@ -28,6 +28,7 @@ from roost.placing.decision import Decision
 from roost.placing.order import placing_order
 from roost.rules.policy import Policy
 from tests.oracle.plain import FREE, JOURNAL, Answer, PlainAllocator, Wish, ladder
+from tests.property.operators import quarantine_cluster, set_machine_health, set_machine_state, set_thresholds
 
 SMALL = CacheLimits(evaluations=2, rankings=2, columns=2, max_idle=100.0)
 
@@ -403,22 +404,22 @@ class World:
 
     def set_state(self, machine: int, state: MachineState) -> None:
         """An operator changes a machine's state."""
-        self.both(lambda a: a.set_machine_state(self.zone.machine_names[machine], state.name.lower()))
+        self.both(lambda a: set_machine_state(a, self.zone.machine_names[machine], state.name.lower()))
         self.oracle.states[machine] = int(state)
 
     def set_health(self, machine: int, health: int) -> None:
         """An operator says how healthy a machine is."""
-        self.both(lambda a: a.set_machine_health(self.zone.machine_names[machine], health))
+        self.both(lambda a: set_machine_health(a, self.zone.machine_names[machine], health))
         self.oracle.healths[machine] = health
 
     def quarantine(self, cluster: int, quarantined: bool) -> None:
         """An operator closes a cluster, or opens it."""
-        self.both(lambda a: a.quarantine_cluster(self.zone.cluster_names[cluster], quarantined))
+        self.both(lambda a: quarantine_cluster(a, self.zone.cluster_names[cluster], quarantined))
         (self.oracle.quarantined.add if quarantined else self.oracle.quarantined.discard)(cluster)
 
     def set_thresholds(self, cluster: int, thresholds: Thresholds) -> None:
         """An operator has a cluster keep other numbers of empty machines."""
-        self.both(lambda a: a.set_thresholds(self.zone.cluster_names[cluster], thresholds))
+        self.both(lambda a: set_thresholds(a, self.zone.cluster_names[cluster], thresholds))
         self.oracle.thresholds[cluster] = thresholds
 
     def switch_policy(self, policy: Policy) -> None:

@@ -10,7 +10,7 @@ import pytest
 from roost.agent.verbs.place import PlaceVMs
 from roost.agent.verbs.release import ReleaseVMs
 from roost.bench.heal import KEPT, Site, bench_heal, healed_twice
-from roost.duties.healing import new_key
+from roost.model.keys import new_key
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Zone
 from roost.traces.outages import Outage

@@ -20,6 +20,7 @@ from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
 from roost.placing.allocator import Allocator
 from roost.placing.decision import Decision
 from roost.rules.policy import Policy
+from tests.property.operators import set_machine_state, set_thresholds
 
 CORES = 12
 MACHINES = ("m0", "m1", "m2")
@@ -49,11 +50,11 @@ def filled(**machines: tuple[str, ...]) -> Allocator:
     allocator = Allocator(zone(), Policy.named("fast"))
     for machine, vms in machines.items():
         for other in MACHINES:
-            allocator.set_machine_state(other, "ready" if other == machine else "draining")
+            set_machine_state(allocator, other, "ready" if other == machine else "draining")
         for i, kind in enumerate(vms):
             assert allocator.allocate(Request(f"{machine}-{i}", [VM(kind)])).ok
     for machine in MACHINES:
-        allocator.set_machine_state(machine, "ready")
+        set_machine_state(allocator, machine, "ready")
     return allocator
 
 
@@ -63,7 +64,7 @@ def heals(allocator: Allocator, machine: str) -> bool:
     lost = [vm for vm in allocator.vms.values() if allocator.zone.machine_names[vm.machine] == machine]
     for vm in lost:
         allocator.release(vm.name)
-    allocator.set_machine_state(machine, "down")
+    set_machine_state(allocator, machine, "down")
     again = [allocator.allocate(Request(vm.tenant, [vm.vm]), purpose=Purpose.HEALING) for vm in lost]
     for decision in again:
         for placement in decision.placements:
@@ -98,7 +99,7 @@ def test_at_the_same_utilisation_an_empty_machine_decides_what_can_be_healed_and
 def test_thresholds_keep_what_is_packed_able_to_heal() -> None:
     """What utilisation would have let in, a threshold of one empty machine does not."""
     packed = filled(**PACKED)
-    packed.set_thresholds("c", Thresholds(new=1, scale_out=1))
+    set_thresholds(packed, "c", Thresholds(new=1, scale_out=1))
     assert not packed.allocate(Request("new", [VM("third")])).ok
     assert not packed.allocate(Request("m1-0", [VM("third")])).ok
     assert all(heals(packed, machine) for machine in MACHINES)
@@ -172,18 +173,18 @@ def test_a_past_refusal_is_explained_by_the_threshold_of_then() -> None:
     allocator = running(Thresholds(new=3))
     _, refused = placed_until_refused(allocator, "new")
     then = refused.explanation.summary
-    allocator.set_thresholds("c", Thresholds())
+    set_thresholds(allocator, "c", Thresholds())
     assert allocator.allocate(Request("later", [VM("whole")])).ok
     assert refused.explanation.summary == then
 
 
 def test_a_vm_that_runs_moves_as_healing_does() -> None:
     allocator = running(Thresholds())
-    allocator.set_thresholds("c", Thresholds(new=6, scale_out=6, healing=5))
+    set_thresholds(allocator, "c", Thresholds(new=6, scale_out=6, healing=5))
     (vm,) = allocator.vms.values()
     target = next(m for m in range(6) if m != vm.machine)
     assert allocator.refusal(vm, target, [vm]) is None
-    allocator.set_thresholds("c", Thresholds(new=6, scale_out=6, healing=6))
+    set_thresholds(allocator, "c", Thresholds(new=6, scale_out=6, healing=6))
     assert allocator.refusal(vm, target, [vm]) == (
         "cluster keeps its empty machines from healing (keeps_empty_machines)"
     )
@@ -192,9 +193,9 @@ def test_a_vm_that_runs_moves_as_healing_does() -> None:
 def test_thresholds_that_make_no_sense_are_refused_and_change_nothing() -> None:
     allocator = running(Thresholds(new=3))
     with pytest.raises(InvalidInput, match=r"thresholds.new: is 7, and cluster c has 6 machines; keep at most 6"):
-        allocator.set_thresholds("c", Thresholds(new=7))
+        set_thresholds(allocator, "c", Thresholds(new=7))
     with pytest.raises(UnknownName, match=r"no cluster is called 'd'"):
-        allocator.set_thresholds("d", Thresholds(new=1))
+        set_thresholds(allocator, "d", Thresholds(new=1))
     with pytest.raises(InvalidInput, match=r"thresholds.scale_out: is 1, below healing, which is 2; scale-outs stop"):
         Thresholds(new=3, scale_out=1, healing=2)
     with pytest.raises(InvalidInput, match=r"thresholds.new: is -1; use a whole number of machines, 0 for none"):
@@ -207,7 +208,7 @@ def test_thresholds_that_make_no_sense_are_refused_and_change_nothing() -> None:
 def test_capacity_counts_what_thresholds_let_in(size: str, kept: int) -> None:
     """As many as really fit when they come one by one."""
     allocator = running(Thresholds())
-    allocator.set_thresholds("c", Thresholds(new=kept))
+    set_thresholds(allocator, "c", Thresholds(new=kept))
     assert allocator.allocate(Request("old", [VM("third")])).ok
     counted = room_for(allocator.engine, allocator.shapes.of(VM(size), 0)).total
     came = 0

@@ -23,11 +23,12 @@ from roost.api import backwards
 from roost.api.backwards import MOST_SUMMED
 from roost.api.healings import outages_of, summary_of
 from roost.api.service import Service
-from roost.duties.healing import DAY, FLAPS, TELL_SECONDS, TOLD, Healer, new_key
+from roost.duties.healing import FLAPS, TELL_SECONDS, TOLD, Healer, healing_key
 from roost.duties.turns import LONGEST_PAUSE
 from roost.model.errors import StoreUnavailable
 from roost.model.request import VM, Constraints, Request
 from roost.model.rows import MachineState
+from roost.model.spans import DAY
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.settings import AgentSection as AgentSettings
@@ -58,7 +59,7 @@ class Site:
             assert answer.ok, answer
 
     def _key(self, operation: Operation) -> str:
-        return new_key() if isinstance(operation, HealVMs) else f"key {next(self._keys)} {id(self)}"
+        return healing_key() if isinstance(operation, HealVMs) else f"key {next(self._keys)} {id(self)}"
 
     def summary(self, since: float = 0.0, most: int = MOST_SUMMED) -> HealingSummary:
         return summary_of(self.store, since, self.zone.bands, 0, 0, most=most)

@@ -30,6 +30,7 @@ from roost.rules.policy import Policy
 from roost.store.contract import Decline, Place, Store
 from roost.wiring import open_store
 from tests.property.interleaved import HeldCourier
+from tests.property.operators import quarantine_cluster
 
 TOGETHER = Constraints(colocate="rack")
 
@@ -198,7 +199,7 @@ def test_a_search_goes_on_where_it_stopped_and_finds_the_last_place(
 
 def test_others_are_served_between_the_turns_of_a_search(puzzled: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, "IN_VAIN", 1)
-    puzzled.allocator.quarantine_cluster("three")
+    quarantine_cluster(puzzled.allocator, "three")
     long = puzzled.submit(PlaceVMs(MIXED))
     puzzled.step()
     assert long.answer is None
@@ -214,7 +215,7 @@ def test_a_search_that_takes_too_many_turns_is_cut_short_and_says_so(
 ) -> None:
     monkeypatch.setattr(placing, "IN_VAIN", 1)
     monkeypatch.setattr(placing, "IN_ALL", 6)  # two in each of three racks
-    puzzled.allocator.quarantine_cluster("three")
+    quarantine_cluster(puzzled.allocator, "three")
     ticket = puzzled.submit(PlaceVMs(MIXED))
     (answer,) = puzzled.run(ticket)
     assert answer.status == "declined"
@@ -222,7 +223,7 @@ def test_a_search_that_takes_too_many_turns_is_cut_short_and_says_so(
 
 
 def test_a_search_to_the_end_is_not_said_to_be_cut_short(puzzled: Agent) -> None:
-    puzzled.allocator.quarantine_cluster("three")
+    quarantine_cluster(puzzled.allocator, "three")
     (answer,) = puzzled.run(puzzled.submit(PlaceVMs(MIXED)))
     assert answer.status == "declined"
     assert "cut short" not in answer.detail
@@ -231,7 +232,7 @@ def test_a_search_to_the_end_is_not_said_to_be_cut_short(puzzled: Agent) -> None
 def test_a_turn_of_a_search_ends_by_the_clock_whatever_it_has_tried(puzzled: Agent, clock: Ticking) -> None:
     search = Search(1_000_000, 1_000_000, clock, 0.01)
     clock.pace = 0.004  # every look at it, one for each place that was tried
-    puzzled.allocator.quarantine_cluster("three")
+    quarantine_cluster(puzzled.allocator, "three")
     puzzled.allocator.decide(MIXED, search=search)
     assert 1 <= len(search.tried) < 8
     assert search.goes_on
@@ -244,7 +245,7 @@ def test_a_small_request_that_searches_on_takes_turns_with_others_as_large_ones_
     puzzled: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(placing, "IN_VAIN", 1)
-    puzzled.allocator.quarantine_cluster("three")
+    quarantine_cluster(puzzled.allocator, "three")
     searching = [puzzled.submit(PlaceVMs(msgspec.structs.replace(MIXED, tenant=f"s{i}"))) for i in range(4)]
     puzzled.step()
     small = [puzzled.submit(PlaceVMs(Request(f"small-{i}", [VM("middling")]))) for i in range(3)]

@@ -27,7 +27,7 @@ from roost.store.memory import MemoryStore
 from roost.whatif.agent_mover import AgentMover
 from roost.whatif.carry_out import CarryOutResult, carry_out, command_of
 from roost.whatif.measures import Measures
-from roost.whatif.mover import Step, StepOutcome
+from roost.whatif.mover import MoverStep, StepOutcome
 from roost.whatif.plan import Plan, PlannedMove, PlanTerms, plan_id
 from roost.whatif.planner import plan_moves
 from roost.whatif.progress import Progress
@@ -82,7 +82,7 @@ class Disturbed(AgentMover):
         super().__init__(agent)
         self._others, self._steps = others, 0
 
-    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> StepOutcome:
+    def move(self, tenant: str, vm: str, machine: str, step: MoverStep, key: str) -> StepOutcome:
         """First the others."""
         self._steps += 1
         if self._steps % 3 == 0:
@@ -185,7 +185,7 @@ class Toy:
         """Where it is, or what is held."""
         return self.held.get(vm.removesuffix(HOLD)) if vm.endswith(HOLD) else self.where[vm]
 
-    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> StepOutcome:
+    def move(self, tenant: str, vm: str, machine: str, step: MoverStep, key: str) -> StepOutcome:
         """One step; after the last one that is left, it is done, but nobody hears of it."""
         if (vm, step) in self.refuses:
             return StepOutcome(False, f"no {step} for {vm}")

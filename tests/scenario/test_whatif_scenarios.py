@@ -30,7 +30,7 @@ from roost.whatif.scenario import (
     replace_racks,
     share_of_machines,
 )
-from roost.whatif.stage import TrialZone, unspread
+from roost.whatif.trial_zone import TrialZone, unspread
 from roost.wiring import open_agent, open_store
 from tests.oracle.moves import broken
 from tests.oracle.plain import ladder
@@ -75,18 +75,18 @@ def test_a_rack_is_lost_and_its_vms_run_elsewhere_or_are_named(zone: Ledger) -> 
 
 def test_after_a_loss_all_that_runs_is_in_order_and_what_waits_is_where_it_was(zone: Ledger) -> None:
     machines = share_of_machines(zone, 0.5, seed=2)
-    stage = TrialZone(zone, DEFAULT)
-    gone = stage.vms_on(machines)
+    trial = TrialZone(zone, DEFAULT)
+    gone = trial.vms_on(machines)
     assert set(gone) == vms_on(zone, machines)
-    stage.do(*(SetMachine(machine, state="down") for machine in machines))
-    stage.rest()
-    homeless = {vm.vm for vm in stage.homeless(gone)}
-    ledger = stage.store.load()
+    trial.do(*(SetMachine(machine, state="down") for machine in machines))
+    trial.rest()
+    homeless = {vm.vm for vm in trial.homeless(gone)}
+    ledger = trial.store.load()
     assert audit_findings(ledger) == []
-    assert len(stage.gave_way) > 0
-    assert {zone.vms[name].spec.priority for name in stage.gave_way} == {"spot"}
-    assert not stage.gave_way & set(gone), "the highest priority is placed first, so nobody who was healed gives way"
-    assert set(ledger.vms) == set(zone.vms) - stage.gave_way
+    assert len(trial.gave_way) > 0
+    assert {zone.vms[name].spec.priority for name in trial.gave_way} == {"spot"}
+    assert not trial.gave_way & set(gone), "the highest priority is placed first, so nobody who was healed gives way"
+    assert set(ledger.vms) == set(zone.vms) - trial.gave_way
     assert vms_on(ledger, machines) == homeless
     for name, vm in ledger.vms.items():
         assert vm.spec == zone.vms[name].spec
@@ -202,10 +202,10 @@ def test_what_makes_no_sense_is_refused(zone: Ledger) -> None:
 
 
 def test_the_store_of_a_stage_agrees_with_itself(zone: Ledger) -> None:
-    stage = TrialZone(zone, DEFAULT)
-    stage.clear(machines_where(zone, cluster="c001"))
-    stage.rest()
-    assert audit(stage.store).clean
+    trial = TrialZone(zone, DEFAULT)
+    trial.clear(machines_where(zone, cluster="c001"))
+    trial.rest()
+    assert audit(trial.store).clean
 
 
 # -------------------------------------------------------------------------------------------------- as a service has it

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from roost.model.spans import DAY
 from roost.sim.result import RunResult
 
-DAY = 86_400.0
 # What each variant adds to the density, and multiplies conflicts and latencies by.
 CHARACTER = {"default": (0.0, 1.0), "dense": (0.022, 1.35), "spread": (-0.05, 0.7)}
 

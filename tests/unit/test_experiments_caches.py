@@ -9,7 +9,7 @@ import pytest
 
 from roost.experiments import caches, inventory
 from roost.experiments.driven import Drive, prepare
-from roost.experiments.study import Findings, Row
+from roost.experiments.study import FigureRow, Findings
 from roost.rules.policy import Policy
 
 HOURS = range(1, 4)
@@ -21,9 +21,9 @@ def texts(found: Findings) -> str:
     return "\n".join(" | ".join(row) for table in found.tables for row in table.rows)
 
 
-def ratios(column_hits: int, asked: int = 20, top_hits: int = 95) -> list[Row]:
+def ratios(column_hits: int, asked: int = 20, top_hits: int = 95) -> list[FigureRow]:
     """Three hours of a hundred VMs each."""
-    rows: list[Row] = []
+    rows: list[FigureRow] = []
     for varied in (0.0, 0.25):
         for hour in HOURS:
             common = {
@@ -52,12 +52,12 @@ def test_hits_are_as_in_the_paper_if_evaluations_hit_most_and_what_is_below_is_a
     [ratios(column_hits=20), ratios(column_hits=10, asked=100), ratios(column_hits=4, top_hits=89)],
     ids=["columns hit more", "columns asked by all", "evaluations hit too rarely"],
 )
-def test_hits_are_not_as_in_the_paper_otherwise(rows: list[Row]) -> None:
+def test_hits_are_not_as_in_the_paper_otherwise(rows: list[FigureRow]) -> None:
     assert not caches.find_ratios(rows).holds
 
 
-def latencies(hit: float, miss: float) -> list[Row]:
-    rows: list[Row] = []
+def latencies(hit: float, miss: float) -> list[FigureRow]:
+    rows: list[FigureRow] = []
     for hour in HOURS:
         for case, mean, n in (("hit", hit, 90), ("miss", miss, 10), ("all", 0.9 * hit + 0.1 * miss, 100)):
             rows.append({"hour": hour, "case": case, "n": n, "mean_ms": mean, "deviation_ms": 0.1, "median_ms": mean})
@@ -81,7 +81,7 @@ def test_an_hour_without_a_miss_is_left_out() -> None:
     assert "9 | 90 | 0.030 ± 0.100 | 0 | – ± –" in texts(found)
 
 
-def by_size(hit: float, baseline: float) -> list[Row]:
+def by_size(hit: float, baseline: float) -> list[FigureRow]:
     """Medians that grow with these powers of the machines."""
     return [
         {"machines": n, "case": case, "median_ms": 0.01 * (n / 100) ** power}
@@ -99,7 +99,7 @@ def test_only_the_baseline_may_grow_with_the_zone() -> None:
     assert not inventory.find_latency(by_size(hit=0.1, baseline=0.5)).holds
 
 
-def memory(power: float) -> list[Row]:
+def memory(power: float) -> list[FigureRow]:
     common = {"vms": 5_000, "evaluations": 50}
     return [
         {"machines": n, **common, **dict.fromkeys(("engine_mb", "evaluations_mb", "resident_mb"), n**power)}

@@ -10,7 +10,7 @@ import pytest
 from roost.experiments import online
 from roost.experiments.departures import Node
 from roost.experiments.online import AWARE, AWARE_OF_ANY, CHOICES, DRAWN, EXACT, Situation, outlook, work_out
-from roost.experiments.study import Row
+from roost.experiments.study import FigureRow
 
 
 def test_the_slides_figures_are_the_nodes_with_room_on_the_average() -> None:
@@ -56,7 +56,7 @@ def test_fits_look_at_what_is_free_and_awareness_at_who_may_leave() -> None:
     assert CHOICES[AWARE](state, likely) == 1
 
 
-def rows(aware: float) -> list[Row]:
+def rows(aware: float) -> list[FigureRow]:
     """Two seeds, with awareness at so much, best fit at a half."""
     values = {"best fit": 0.5, "worst fit": 0.3, AWARE: 0.7, AWARE_OF_ANY: aware}
     return [

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from roost.experiments import priorities
-from roost.experiments.study import Row
+from roost.experiments.study import FigureRow
+from roost.model.spans import HOUR
 from roost.rules.policy import Policy
-from roost.traces.arrivals import HOUR
 from roost.traces.sources import find_workload
 from roost.traces.window import cut
 
@@ -44,9 +44,9 @@ def test_policies_differ_only_in_what_is_compared() -> None:
         assert priorities.policy_of(name).rules.evictions.among == float(among)
 
 
-def rows(**changes: float) -> list[Row]:
+def rows(**changes: float) -> list[FigureRow]:
     """Three seeds for which all is well, but for what is changed of the default policy."""
-    common: Row = {"fulfilment": 1.0, "utilisation_highest": 0.6, "spot_acceptance": 0.9, "evictions": 9.0}
+    common: FigureRow = {"fulfilment": 1.0, "utilisation_highest": 0.6, "spot_acceptance": 0.9, "evictions": 9.0}
     levels: dict[str, dict[str, float]] = {
         priorities.NO_SPOT: {"utilisation": 0.6},
         priorities.BEST_FIT: {"utilisation": 0.8, "evictions_per_hour": 0.1, "survival_hours": 10.0},

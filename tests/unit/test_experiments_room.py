@@ -10,7 +10,7 @@ from roost.agent.verbs.place import PlaceVMs
 from roost.experiments.room import heals
 from roost.experiments.room_demand import GROWING, WHOLE, Span, make_cluster
 from roost.experiments.room_life import AT_ONCE, Life
-from roost.experiments.study import Value
+from roost.experiments.study import FigureValue
 from roost.model.request import VM, Request
 from roost.model.thresholds import Thresholds
 from roost.rules.policy import Policy
@@ -20,26 +20,26 @@ SPAN = Span(machines=40, days=8.0, warm_up=2.0, seed=1)
 FAST = Policy.named("fast")
 
 
-def lived(kept: Thresholds, load: float) -> tuple[Life, dict[str, Value]]:
+def lived(kept: Thresholds, load: float) -> tuple[Life, dict[str, FigureValue]]:
     """A life to its end, and what came of it."""
     life = Life(SPAN, "fast", kept, load)
     return life, life.measured(life.run(lambda share, done: None))
 
 
 @pytest.fixture(scope="module")
-def crowded() -> tuple[Life, dict[str, Value]]:
+def crowded() -> tuple[Life, dict[str, FigureValue]]:
     """Twice as much is asked for as there is, and nothing is kept."""
     return lived(Thresholds(), 2.0)
 
 
 @pytest.fixture(scope="module")
-def careful() -> tuple[Life, dict[str, Value]]:
+def careful() -> tuple[Life, dict[str, FigureValue]]:
     """The same, and much is kept."""
     return lived(Thresholds(new=16, scale_out=12), 2.0)
 
 
 def test_tenants_that_grow_are_there_and_their_requests_are_decided_as_scale_outs(
-    careful: tuple[Life, dict[str, Value]],
+    careful: tuple[Life, dict[str, FigureValue]],
 ) -> None:
     life, _ = careful
     decided = Counter(each.record.purpose for each in life.simulation.store.decisions(100_000))
@@ -48,7 +48,7 @@ def test_tenants_that_grow_are_there_and_their_requests_are_decided_as_scale_out
 
 
 def test_demand_and_failures_of_a_seed_are_the_same_whatever_is_kept(
-    crowded: tuple[Life, dict[str, Value]], careful: tuple[Life, dict[str, Value]]
+    crowded: tuple[Life, dict[str, FigureValue]], careful: tuple[Life, dict[str, FigureValue]]
 ) -> None:
     (one, of_one), (other, of_other) = crowded, careful
     (past,), (other_past,) = one.history().clusters, other.history().clusters
@@ -59,7 +59,7 @@ def test_demand_and_failures_of_a_seed_are_the_same_whatever_is_kept(
 
 
 def test_a_vm_that_has_to_wait_is_a_failed_healing_though_it_is_healed_later(
-    crowded: tuple[Life, dict[str, Value]], careful: tuple[Life, dict[str, Value]]
+    crowded: tuple[Life, dict[str, FigureValue]], careful: tuple[Life, dict[str, FigureValue]]
 ) -> None:
     (life, figures), (_, kept) = crowded, careful
     faults = life.simulation.tracker.faults
@@ -72,7 +72,7 @@ def test_a_vm_that_has_to_wait_is_a_failed_healing_though_it_is_healed_later(
 
 
 def test_the_past_has_what_grew_and_when_machines_were_down_after_the_warm_up(
-    careful: tuple[Life, dict[str, Value]],
+    careful: tuple[Life, dict[str, FigureValue]],
 ) -> None:
     life, figures = careful
     history = life.history()

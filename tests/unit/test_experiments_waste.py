@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roost.experiments import waste
-from roost.experiments.study import Findings, Row
+from roost.experiments.study import FigureRow, Findings
 from roost.rules.policy import Policy
 from roost.traces.type_mix import zone_mix
 
@@ -43,12 +43,12 @@ def test_the_default_policy_is_tried_without_buckets_of_best_fit() -> None:
     assert own == default | {"best_fit": None}
 
 
-def rows(zone: str, **levels: float) -> list[Row]:
+def rows(zone: str, **levels: float) -> list[FigureRow]:
     """Three seeds of each policy at such a level of waste; a baseline that is not named wastes a half."""
     usual = {"default": 0.2, **dict.fromkeys(waste.BASELINES, 0.5)} | {
         k.replace("_", " "): v for k, v in levels.items()
     }
-    common: Row = {"zone": zone, "in_use": 0.8, "utilisation": 0.7, "fulfilment": 1.0}
+    common: FigureRow = {"zone": zone, "in_use": 0.8, "utilisation": 0.7, "fulfilment": 1.0}
     return [
         {
             **common,

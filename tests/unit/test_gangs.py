@@ -8,6 +8,7 @@ import pytest
 from roost import VM, Allocator, Constraints, InvalidInput, Policy, Request, Zone
 from roost.engine.choice import AmongBest, Favourite
 from roost.engine.selection import CacheLimits, Engine
+from tests.property.operators import set_machine_state
 
 HALF = """\
 name: half
@@ -46,7 +47,7 @@ def test_co_located_vms_find_the_one_place_that_holds_them_all(allocator: Alloca
     for m in range(len(zone.machines)):  # leave one machine in each rack, but two in the last
         first = int(zone.racks[zone.machines[m]["rack"]]["first"])
         if m != first and m != int(rack["first"]) + 1:
-            allocator.set_machine_state(zone.machine_names[m], "down")
+            set_machine_state(allocator, zone.machine_names[m], "down")
     whole = f"Full-{zone.generations[zone.machines[int(rack['first'])]['generation']].name}"
     decision = allocator.allocate(Request("t", [VM(whole)] * 2, Constraints(colocate="rack")))
     assert decision.ok

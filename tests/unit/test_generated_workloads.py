@@ -12,8 +12,8 @@ import pytest
 
 from roost import InvalidInput, UnknownName, Zone
 from roost.model.scarcity import SCARCITY
+from roost.model.spans import DAY, HOUR, MINUTE
 from roost.traces.analysis import analyse, core_shares, reuse_shares, type_shares
-from roost.traces.arrivals import DAY, HOUR, MINUTE
 from roost.traces.generate import WorkloadShape, generate, rate_for, requests
 from roost.traces.lifetimes import mean_within
 from roost.traces.offering import BY_TYPE, offer_types

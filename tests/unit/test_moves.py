@@ -21,7 +21,7 @@ from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.contract import Store
-from roost.wire.basics import MoveStep
+from roost.wire.basics import MoveStepName
 from roost.wiring import open_agent, open_store
 from tests.property.interleaved import HeldCourier
 
@@ -61,7 +61,7 @@ def where(agent: Agent) -> dict[str, str]:
     return {name: row.machine for name, row in agent.store.load().vms.items()}
 
 
-def step(name: MoveStep, machine: str = THERE) -> MoveVM:
+def step(name: MoveStepName, machine: str = THERE) -> MoveVM:
     """A step of the move of web/0."""
     return MoveVM("web", "web/0", machine, name)
 
@@ -98,7 +98,7 @@ def test_a_move_happens_at_once(agent: Agent) -> None:
     ],
 )
 def test_a_step_that_was_done_is_done_again_and_changes_nothing(
-    agent: Agent, before: list[MoveStep], again: MoveStep
+    agent: Agent, before: list[MoveStepName], again: MoveStepName
 ) -> None:
     """Under another key: whoever goes on with a plan may have forgotten the first."""
     for name in before:
@@ -110,7 +110,7 @@ def test_a_step_that_was_done_is_done_again_and_changes_nothing(
 
 
 @pytest.mark.parametrize("name", ["hold", "whole", "finish"])
-def test_what_is_there_already_need_not_move(agent: Agent, name: MoveStep) -> None:
+def test_what_is_there_already_need_not_move(agent: Agent, name: MoveStepName) -> None:
     revision = agent.store.head()
     assert run(agent, step(name, HERE)).ok
     assert agent.store.head() == revision
@@ -161,7 +161,7 @@ def test_who_releases_a_vm_releases_what_is_held_for_it(agent: Agent) -> None:
 
 def test_decisions_before_and_after_a_move_are_explained_as_they_were(agent: Agent) -> None:
     told = {}
-    steps: dict[str, MoveStep] = {"before": "whole", "while": "hold", "after": "finish"}
+    steps: dict[str, MoveStepName] = {"before": "whole", "while": "hold", "after": "finish"}
     for key, moved in steps.items():
         ticket = agent.submit(PlaceVMs(Request(key, [VM("D2", cluster=HOME)])), key)
         agent.run(ticket)
@@ -219,7 +219,7 @@ DECLINED: dict[str, tuple[list[Operation], str, str]] = {
 @pytest.mark.parametrize("name", ["hold", "whole"])
 @pytest.mark.parametrize(("before", "target", "rule"), DECLINED.values(), ids=DECLINED)
 def test_a_target_that_the_policy_would_not_choose_is_declined(
-    agent: Agent, before: list[Operation], target: str, rule: str, name: MoveStep
+    agent: Agent, before: list[Operation], target: str, rule: str, name: MoveStepName
 ) -> None:
     for each in before:
         assert run(agent, each).ok

@@ -16,11 +16,10 @@ from roost.duties.foresight import Forecaster, foreseen
 from roost.model.foresight import NAME
 from roost.model.registry import FORESIGHT
 from roost.model.request import VM, Request
+from roost.model.spans import DAY
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.wiring import open_agent, open_store
-
-DAY = 86_400.0
 
 
 @pytest.mark.parametrize("days", [-40, 40])

@@ -14,13 +14,13 @@ from roost.agent.verbs.machine import SetMachine
 from roost.agent.verbs.place import PlaceVMs
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Request
+from roost.model.spans import DAY
 from roost.model.thresholds import Thresholds
 from roost.model.zone import Generation, MachineGroup, Resource, VMType, Zone
 from roost.rules.policy import Policy
 from roost.store.contract import Store
 from roost.wiring import open_store
 
-DAY = 86_400.0
 # As many as in `tests.scenario.test_empty_machines`, to share its kernel.
 SIZES = {"small": 1, "two": 2, "five": 5, "whole": 10}
 

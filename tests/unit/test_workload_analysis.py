@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from roost import InvalidInput
+from roost.model.spans import DAY, HOUR
 from roost.plotting import save, svg
 from roost.traces.analysis import (
     FIRST,
@@ -23,8 +24,6 @@ from roost.traces.analysis import (
 from roost.traces.figures import draw, duration
 from roost.traces.generate import WorkloadShape, generate
 from roost.traces.workload import ANY, Workload, WorkloadType
-
-HOUR, DAY = 3_600.0, 86_400.0
 
 
 def small(

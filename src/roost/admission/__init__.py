@@ -1,1 +1,4 @@
-"""What a cluster must keep free for what it has promised. Asked by the service; knows the store by its contract."""
+"""What a cluster must keep free for what it has promised.
+
+Called by the service, what-if questions and experiments; calls `placing`, and a store by its contract and its ledger.
+"""

@@ -11,7 +11,7 @@ from roost.model.registry import THRESHOLD
 from roost.model.thresholds import NONE, PurposeName, Thresholds, of_row
 from roost.placing.allocator import Allocator
 
-Source = Literal["registry", "zone", "none"]
+ThresholdSource = Literal["registry", "zone", "none"]
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     machines: int
     empty: int  # ready machines without a VM of the highest band
     thresholds: Thresholds
-    source: Source  # who says so: an operator, the zone file, nobody
+    source: ThresholdSource  # who says so: an operator, the zone file, nobody
 
     @property
     def reached(self) -> tuple[PurposeName, ...]:
@@ -34,7 +34,7 @@ def standings(allocator: Allocator, registry: Mapping[tuple[str, str], str]) -> 
     found = []
     for name, row in zip(allocator.zone.cluster_names, allocator.view.clusters, strict=True):
         kept = of_row(row["thresholds"])
-        source: Source = "registry" if (THRESHOLD, name) in registry else "zone" if kept != NONE else "none"
+        source: ThresholdSource = "registry" if (THRESHOLD, name) in registry else "zone" if kept != NONE else "none"
         found.append(
             Standing(
                 cluster=name, machines=int(row["machines"]), empty=int(row["empty"][0]), thresholds=kept, source=source

@@ -14,9 +14,9 @@ import msgspec
 from roost.admission.buffers import down_at_once, enough_for, machines_for, seen_at_once
 from roost.admission.history import ClusterHistory, ZoneHistory
 from roost.model.errors import InvalidInput
+from roost.model.spans import DAY, HOUR
 from roost.model.thresholds import Thresholds
 
-DAY, HOUR = 86_400.0, 3_600.0
 SHORTEST_WINDOW = 0.1  # hours: years of them can still be counted one by one
 LEAST, MOST = 1e-9, 1e5  # that rates and times can be
 

@@ -57,7 +57,7 @@ class AgentMemory(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Loaded:
-    """A fresh copy of a zone, and what was to decide on it."""
+    """A copy of the zone made anew from the store, and the policies that it was made for: others may decide by now."""
 
     replica: Replica
     split: PolicySplit

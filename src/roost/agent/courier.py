@@ -77,7 +77,7 @@ class Courier(Protocol):
 
 
 def _as_roost_error(error: Exception) -> RoostError:
-    """What nobody expected of a store: it cannot be used, and what came of it nobody knows."""
+    """Whatever a store raises that is not an error of ours: it counts as a store that is away, outcome unknown."""
     return error if isinstance(error, RoostError) else StoreUnavailable(f"the store failed: {error!r}")
 
 

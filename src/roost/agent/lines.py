@@ -57,7 +57,7 @@ class Lines:
         return many, self._group
 
     def had(self, line: deque[Ticket], round_: int | None, began: float) -> None:
-        """A line has had its turn; `round_`: what came of it is under way, unless that is nothing."""
+        """A line has just had its turn. `round_`: the round that is on its way to the store since then, if any is."""
         self._some_between = line is not self.large
         if self._some_between:
             self._last = line

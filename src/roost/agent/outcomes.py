@@ -55,7 +55,7 @@ class Outcomes:
                 continue
             mine = isinstance(outcome, Replayed) and _is_of(outcome, self._context.agent, round_, position)
             if isinstance(outcome, Committed):
-                replica.keep(round_, position, outcome.versions, outcome.before, outcome.stamp)
+                replica.confirm(round_, position, outcome.versions, outcome.before, outcome.stamp)
             elif mine:  # the store was away after it had done it
                 ahead.plain = False
             else:

@@ -73,7 +73,11 @@ def _round(store: Store, agent: str, number: int) -> Round:
 
 
 def _see_what_it_saw(store: Store, replica: Replica, seen: Round, position: int) -> None:
-    """Beyond the revision: its own placements ahead of the feed, machines learnt from conflicts, the round so far."""
+    """Put on a copy what the agent knew besides the feed when it decided.
+
+    That is: what it had placed itself and the feed had not brought, machines as a lost race had shown them, and the
+    requests of the same round before this one.
+    """
     earlier: dict[int, Round] = {}
     for number, place in seen.ahead:
         if number not in earlier:

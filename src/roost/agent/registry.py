@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-Place = tuple[str, str]  # kind and name
+EntryName = tuple[str, str]  # kind and name
 NONE: Mapping[str, str] = {}
 
 
-class Registry(Mapping[Place, str]):
+class Registry(Mapping[EntryName, str]):
     """Values by kind and name. Whoever reads a kind sees by its mark whether there is anything new to read."""
 
-    def __init__(self, entries: Mapping[Place, str]) -> None:
+    def __init__(self, entries: Mapping[EntryName, str]) -> None:
         self._kinds: dict[str, dict[str, str]] = {}
         self._changes: Counter[str] = Counter()  # of each kind
         for place, value in entries.items():
             self.set(place, value)
 
-    def set(self, place: Place, value: str | None) -> None:
+    def set(self, place: EntryName, value: str | None) -> None:
         """An entry has another value, or is gone."""
         kind, name = place
         self._changes[kind] += 1
@@ -31,18 +31,18 @@ class Registry(Mapping[Place, str]):
         """The entries of a kind, by name."""
         return self._kinds.get(kind, NONE)
 
-    def only(self, *kinds: str) -> dict[Place, str]:
+    def only(self, *kinds: str) -> dict[EntryName, str]:
         """The entries of some kinds."""
         return {(kind, name): value for kind in kinds for name, value in self.of(kind).items()}
 
     def mark(self, *kinds: str) -> tuple[int, ...]:
-        """Another one after each change of these kinds."""
+        """How often these kinds have changed: if it is the same as before, there is nothing new to read."""
         return tuple(map(self._changes.__getitem__, kinds))
 
-    def __getitem__(self, place: Place) -> str:
+    def __getitem__(self, place: EntryName) -> str:
         return self._kinds.get(place[0], NONE)[place[1]]
 
-    def __iter__(self) -> Iterator[Place]:
+    def __iter__(self) -> Iterator[EntryName]:
         return ((kind, name) for kind, entries in self._kinds.items() for name in entries)
 
     def __len__(self) -> int:

@@ -31,7 +31,7 @@ class Relief:
         self.freed[cluster] = self.count
 
     def open(self, cluster: int) -> None:
-        """There is more of a cluster to be used, or it is to be used otherwise."""
+        """A cluster takes VMs that it did not take before: it has more machines, another state, or other limits."""
         self.free(cluster)
         self.opened[cluster] = self.count
 

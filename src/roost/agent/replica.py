@@ -29,7 +29,7 @@ A placement of the agent's own goes this way:
   which version.
 - *Follow* applies the feed. An entry of the agent's own is known already, so it only moves the revision, if the round
   is plain: its entries are the placements that were assumed and nothing else. It has to wait until the store has
-  answered the round (`answered`), else the copy would not know whether to count it.
+  answered the round (`settled`), else the copy would not know whether to count it.
 
 Two names can collide: the agent names a VM as somebody else did, who was faster. Then the other's VM stands aside
 (`shadowed`) until the agent's own is refused, as it will be, and takes the name.
@@ -204,7 +204,7 @@ class Replica:
         if tenant := self.allocator.tenants.get(ahead.tenant):
             tenant.created = ahead.created
 
-    def keep(self, round_: int, position: int, versions: Mapping[str, int], before: int, stamp: int) -> None:
+    def confirm(self, round_: int, position: int, versions: Mapping[str, int], before: int, stamp: int) -> None:
         """A placement is committed; the feed will bring it. Its tenant has a stamp instead of the one before."""
         ahead = self.ahead[round_].placed[position]
         ahead.versions = versions

@@ -17,7 +17,7 @@ _SHARED = (*_RANGED, "top")
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """How an agent works. What `roost.settings.Agent` has too means what is said there."""
+    """How an agent works. What `roost.settings.AgentSection` has too means what is said there."""
 
     retries: int = _DEFAULT.retries
     group: int = _DEFAULT.group

@@ -19,10 +19,10 @@ END = (2**62, 0)  # beyond every revision
 
 PLACE = re.compile(r"([0-9]{1,18})-([0-9]{1,9})\Z", re.ASCII)
 
-Place = tuple[int, int]  # a revision, and which of the VMs that it is about
+FeedPlace = tuple[int, int]  # a revision, and which of the VMs that it is about
 
 
-def place_of(cursor: str) -> Place:
+def place_of(cursor: str) -> FeedPlace:
     """Where a page begins."""
     if not cursor:
         return END

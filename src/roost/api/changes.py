@@ -12,22 +12,21 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 import msgspec
 
+from roost.agent.agent import Agent
 from roost.api.problems import Refused
-from roost.api.tokens import ANYBODY, Principal
+from roost.api.tokens import ANYBODY, Principal, TokenBook
 from roost.model.change import Entry, Eviction, PlacedVM
 from roost.model.errors import StoreUnavailable
 from roost.model.registry import FAILURES
 from roost.model.request import Placement
 from roost.model.rows import MachineState
-from roost.store.contract import Feed
+from roost.settings import Settings
+from roost.store.contract import Feed, Store
 from roost.wire.changes import Changes, ChangeView, EvictionReason
-
-if TYPE_CHECKING:
-    from roost.api.service import Service
 
 KEPT = 2_000  # changes that readers at the end of the feed share
 PAGE = 500  # changes a stream sends at once
@@ -35,13 +34,26 @@ ROWS = 8  # transactions of the feed that are read at once; each may hold some h
 AWAY_SECONDS = 1.0  # before a stream looks again for a store that is away
 BEAT_SECONDS = 10.0  # between signs of life of a stream that has nothing to tell
 
+T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
+
+
+class HasFeed(Protocol):
+    """The service, as far as readers of the feed need it."""
+
+    agent: Agent
+    closing: asyncio.Event
+    settings: Settings
+    tokens: TokenBook
+
+    async def read(self, look: Callable[[Store], T]) -> T:
+        """Something from the store, read in another thread."""
 
 
 class ChangeLog:
     """What changed after a revision, from memory if it is recent, else from the store."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: HasFeed) -> None:
         self._service = service
         self._recent: deque[tuple[int, Entry]] = deque(maxlen=KEPT)
         self._reading = asyncio.Lock()

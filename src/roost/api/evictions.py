@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, Backwards, Place, seconds_of
+from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, Backwards, FeedPlace, seconds_of
 from roost.api.tokens import Principal
 from roost.model.change import Entry, PlacedVM
 from roost.model.request import HOLD
@@ -28,7 +28,9 @@ class EvictionQuery:
         return not self.tenant or entry.tenant == self.tenant
 
 
-def page_of(store: Store, wanted: EvictionQuery, before: Place, limit: int) -> tuple[list[EvictionView], Place | None]:
+def page_of(
+    store: Store, wanted: EvictionQuery, before: FeedPlace, limit: int
+) -> tuple[list[EvictionView], FeedPlace | None]:
     """The evictions before a place, latest first, and where to go on, if there may be more."""
     found: list[EvictionView] = []
     look = Backwards(store, before[0], wanted.since)

@@ -12,20 +12,18 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 from prometheus_client import Histogram
 
 from roost.api import logs
 from roost.api.problems import MEDIA_TYPE, Refused, of_error
+from roost.api.service import Service
 from roost.api.tokens import ANYBODY, Principal, TokenBook
 from roost.model.errors import RoostError
 from roost.model.readable import plain
 from roost.model.tokens import TOKEN
-
-if TYPE_CHECKING:
-    from roost.api.service import Service
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]

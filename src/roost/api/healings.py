@@ -9,21 +9,22 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, Backwards, Place, seconds_of
+from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, Backwards, FeedPlace, seconds_of
 from roost.api.tokens import Principal
-from roost.duties.healing import DAY, KEY, Healer
+from roost.duties.healing import KEY, Healer
 from roost.model.change import ConditionChange, Entry, PlacedVM
 from roost.model.errors import RoostError
 from roost.model.request import HOLD
 from roost.model.rows import MachineState
+from roost.model.spans import DAY
 from roost.store.contract import Store
 from roost.wire.basics import Seconds
 from roost.wire.healing import BandHealings, HealedVM, HealingSummary
 
 
 def page_of(
-    store: Store, principal: Principal, tenant: str, since: float, before: Place, limit: int
-) -> tuple[list[HealedVM], Place | None]:
+    store: Store, principal: Principal, tenant: str, since: float, before: FeedPlace, limit: int
+) -> tuple[list[HealedVM], FeedPlace | None]:
     """The healings before a place, latest first, and where to go on, if there may be more."""
     found: list[HealedVM] = []
     look = Backwards(store, before[0], since)

@@ -7,10 +7,10 @@ document (`roost.api.problems`), and every other answer that passes on a text of
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from roost.api.gate import Asking
+from roost.agent.agent import Agent
+from roost.api.tokens import Principal
 
 WORD = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._~/-]*[A-Za-z0-9])?")
 VM = re.compile(r"(?!\d+/)[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._~-]*")
@@ -18,7 +18,38 @@ NO_VMS = frozenset({"application/json"})
 BEFORE = frozenset({"tenant", "machine", "on", "VM"})  # what follows is a name, even if it looks like any other word
 
 
-def is_for(asking: Asking, text: str) -> bool:
+class KnowsNames(Protocol):
+    """The service, as far as it knows what tenants and machines there are."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it knows any yet."""
+
+    @property
+    def agent(self) -> Agent:
+        """Whose copy of the zone says which."""
+
+
+class Asker(Protocol):
+    """Who asks, as far as it says what they may read."""
+
+    @property
+    def principal(self) -> Principal:
+        """Whose token it is."""
+
+    @property
+    def request_id(self) -> str:
+        """Of the request."""
+
+    @property
+    def service(self) -> KnowsNames:
+        """What is asked."""
+
+    def has_said(self, word: str) -> bool:
+        """Whether a word is the asker's own."""
+
+
+def is_for(asking: Asker, text: str) -> bool:
     """Whether somebody may read a text: it names what is theirs, what they said themselves, and nothing else."""
     if not asking.principal.namespace:
         return True
@@ -31,7 +62,7 @@ def is_for(asking: Asking, text: str) -> bool:
     return True
 
 
-def _is_of_others(asking: Asking, word: str) -> bool:
+def _is_of_others(asking: Asker, word: str) -> bool:
     owns, service = asking.principal.owns, asking.service
     if VM.fullmatch(word) and word not in NO_VMS:  # it may be gone by now
         return not owns(word.partition("/")[0])

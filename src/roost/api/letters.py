@@ -18,8 +18,9 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from roost.api.service import Service, new_key
+from roost.api.service import Service
 from roost.model.errors import RoostError
+from roost.model.keys import new_key
 from roost.model.registry import TOKEN
 from roost.model.stored import StoredToken
 from roost.settings import POSTGRES

@@ -6,20 +6,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import msgspec
 
 from roost.agent.operation import Answer
-from roost.api.hush import is_for
+from roost.api.hush import Asker, is_for
 from roost.engine.explain import FAILURES, Failure
 from roost.model.errors import InvalidInput, Outdated, RoostError, StoreUnavailable, Taken, UnknownName
 from roost.model.tokens import without_tokens
 from roost.wire.decisions import ExplanationView
 from roost.wire.problems import Problem, ReasonView, RemedyView
-
-if TYPE_CHECKING:
-    from roost.api.gate import Asking
 
 TYPE = "urn:roost:problem:"
 MEDIA_TYPE = "application/problem+json"
@@ -107,7 +104,7 @@ class Refused(Exception):
         """The HTTP status."""
         return int(KINDS[self.code].status)
 
-    def problem(self, asking: Asking | None, instance: str = "") -> Problem:
+    def problem(self, asking: Asker | None, instance: str = "") -> Problem:
         """The document, as who asks may read it; nobody in particular reads what is the same for all."""
         kind = KINDS[self.code]
         detail, reasons, remedies = self.detail, self.reasons, self.remedies
@@ -131,7 +128,7 @@ class Refused(Exception):
             cut_short=self.cut_short,
         )
 
-    def _is_for(self, asking: Asking) -> bool:
+    def _is_for(self, asking: Asker) -> bool:
         """Whether somebody bound to a namespace may read the detail; what comes from within only if it is known to."""
         if self.within and (self.code == "roost.retries_exhausted" or not OWN.match(self.field)):
             return False
@@ -149,12 +146,12 @@ class Refused(Exception):
             return {"retry-after": RETRY_AFTER}
         return {"www-authenticate": "Bearer"} if self.code == "roost.unauthorised" else {}
 
-    def body(self, asking: Asking | None = None, instance: str = "") -> bytes:
+    def body(self, asking: Asker | None = None, instance: str = "") -> bytes:
         """The document as JSON."""
         return _encode(self.problem(asking, instance))
 
 
-def _may_have(asking: Asking, remedy: RemedyView) -> bool:
+def _may_have(asking: Asker, remedy: RemedyView) -> bool:
     """What is to be freed must be the asker's own, and then so is the machine."""
     if remedy.vms:
         return all(asking.principal.owns(vm.partition("/")[0]) for vm in remedy.vms)

@@ -75,10 +75,10 @@ REF = "#/components/schemas/"
 FIELD_COMMENT = re.compile(r"^    (\w+): .*?  # (.+)$", re.MULTILINE)
 ANY_ROUTE = (*COMMON, "roost.internal")
 
-Lines = Iterator[str]
+PageLines = Iterator[str]
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Lines:
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> PageLines:
     """A table in Markdown, and an empty line."""
     yield f"| {' | '.join(headings)} |"
     yield "|" + "---|" * len(headings)
@@ -90,7 +90,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Lines:
 # ----------------------------------------------------------------------------------------------------------------- API
 
 
-def api() -> Lines:
+def api() -> PageLines:
     """Every route, every form, every problem."""
     found = document(make_app())
     scopes = ", ".join(f"`{scope}`{_implies(known - {scope})}" for scope, known in IMPLIED.items())
@@ -118,7 +118,7 @@ def _codes(codes: Iterable[str]) -> str:
     return ", ".join(f"`{code}`" for code in codes)
 
 
-def _route(route: Any, paths: Mapping[str, Any]) -> Lines:
+def _route(route: Any, paths: Mapping[str, Any]) -> PageLines:
     (template,), (method,) = route.paths, route.http_methods
     path = re.sub(r":\w+}", "}", template)
     found = paths[path][method.lower()]
@@ -171,7 +171,7 @@ def _type(schema: Mapping[str, Any]) -> str:
     return f"{SCALARS[kind]}{_range(schema)}" if kind else "anything"
 
 
-def _form(name: str, schema: Mapping[str, Any]) -> Lines:
+def _form(name: str, schema: Mapping[str, Any]) -> PageLines:
     kind = FORMS.get(name) or getattr(availability, name, None) or getattr(request, name)
     comments = _comments(kind)
     yield from (f"### {name}", "", schema["description"], "")
@@ -201,7 +201,7 @@ def _range(schema: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------------ settings and metrics
 
 
-def settings() -> Lines:
+def settings() -> PageLines:
     """Every setting."""
     yield SETTINGS.format(made=MADE.format("settings"))
     for name, section in SECTIONS.items():
@@ -221,7 +221,7 @@ def _setting(found: SettingDescription) -> tuple[str, str, str, str, str]:
     )
 
 
-def metrics() -> Lines:
+def metrics() -> PageLines:
     """Every metric."""
     yield METRICS.format(made=MADE.format("metrics"))
     found = [each for each in vars(Metrics()).values() if isinstance(each, MetricWrapperBase)]
@@ -234,7 +234,7 @@ def _metric(found: MetricWrapperBase) -> tuple[str, str, str, str]:
     return f"`{found._name}{'_total' if kind == 'counter' else ''}`", kind, labels, found._documentation
 
 
-PAGES: Mapping[str, Callable[[], Lines]] = MappingProxyType({"api": api, "settings": settings, "metrics": metrics})
+PAGES: Mapping[str, Callable[[], PageLines]] = MappingProxyType({"api": api, "settings": settings, "metrics": metrics})
 
 
 def page(name: str) -> str:

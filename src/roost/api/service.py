@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -66,7 +64,7 @@ from roost.rules.policy import PolicySource
 from roost.settings import POSTGRES, Settings
 from roost.store.contract import Store
 from roost.wire.policies import Active
-from roost.wiring import settle_memory
+from roost.wiring import calm_collector
 
 T = TypeVar("T")
 TICK_SECONDS = 0.05  # between looks at the feed, and at caches to refresh, when nobody asks for anything
@@ -77,7 +75,6 @@ BUSY_SECONDS = 0.05  # after a request, for which there are probably more
 MAY_BE = "may still be done: ask again with the same Idempotency-Key"
 
 log = structlog.get_logger()
-_lots = random.Random(os.urandom(16))
 
 
 class Service:
@@ -133,7 +130,7 @@ class Service:
         """Open the store and load the zone; keeps trying while the store is away, unless that will not help."""
         opened_with = await self._open()
         self._read_registry()
-        settle_memory()
+        calm_collector()
         self.pulse.start()
         self.ready = self.pump.on = self.watch.on = True
         self._take_up_duties()
@@ -386,9 +383,3 @@ async def _again_and_again(work: Callable[[], Awaitable[None]], pause: float) ->
         except Exception:
             log.exception("a bug", work=work.__name__)
             await asyncio.sleep(MEASURE_SECONDS)
-
-
-def new_key(namespace: str = "") -> str:
-    """A key for somebody who gave none. Ordered by time: keys at random would touch a page of the index each."""
-    made = f"{time.time_ns() // 1_000:013x}{_lots.getrandbits(48):012x}"
-    return f"{namespace}:{made}" if namespace else made

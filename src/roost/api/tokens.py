@@ -16,15 +16,15 @@ import msgspec
 
 from roost.model.errors import InvalidInput, Taken
 from roost.model.registry import ACCESS
-from roost.model.stored import Scope, StoredToken
+from roost.model.spans import DAY
+from roost.model.stored import StoredToken, TokenScope
 from roost.model.tokens import PREFIX
 from roost.wire.tokens import NewToken, TokenMade, TokenView
 
 CLOSED = (ACCESS, "anonymous")  # there, from the first time a token is revoked: that there are none opens nothing
 LAST_ADMIN = "is the last token with scope admin: nobody could make others; make one first, or revoke it with force"
 MOST = 10_000  # tokens of a zone
-DAY = 86_400.0  # seconds
-IMPLIED: dict[Scope, frozenset[Scope]] = {
+IMPLIED: dict[TokenScope, frozenset[TokenScope]] = {
     "read": frozenset({"read"}),
     "allocate": frozenset({"read", "allocate"}),
     "operate": frozenset({"read", "operate"}),
@@ -37,7 +37,7 @@ class Principal:
     """Somebody who asks."""
 
     name: str
-    scopes: frozenset[Scope]
+    scopes: frozenset[TokenScope]
     namespace: str = ""  # bound to tenants of this one; empty: to none
     digest: str = ""  # of the secret that was shown
 

@@ -24,14 +24,13 @@ from roost.agent.ticket import Ticket
 from roost.agent.verbs.place import PlaceVMs
 from roost.agent.verbs.release import ReleaseVMs
 from roost.bench.postgres import ThrowawayPostgres
+from roost.bench.reporting import ReportProgress
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
 from roost.store.audit import check_invariants
 from roost.store.contract import Store
 from roost.traces.generate import requests
-from roost.wiring import open_agent, open_store, settle_memory
-
-Progress = Callable[[str, float], None]
+from roost.wiring import calm_collector, open_agent, open_store
 
 ROWS = 100_000  # of the table whose rows are updated one by one
 ONE_ROW = "\\set id random(1, {rows})\nUPDATE ceiling SET value = value + 1 WHERE id = :id;\n"
@@ -57,7 +56,7 @@ class Contest:
 
 
 def bench_agents(
-    machines: int, seconds: float, repeats: int, progress: Progress = lambda _t, _s: None
+    machines: int, seconds: float, repeats: int, progress: ReportProgress = lambda _t, _s: None
 ) -> dict[str, Any]:
     """All figures. Each is the median of `repeats` measurements that take turns with those beside them."""
     contests = [
@@ -164,7 +163,7 @@ def _alone(url: str, zone: Zone, workload: str, group: int) -> dict[str, float]:
         size = WORK[workload] if group > 1 else WORK[workload] // 5
         operations = [PlaceVMs(request) for request in islice(_stream(zone, workload), WARM_UP + size)]
         _drive(agent, iter(operations[:WARM_UP]), FOREVER)
-        settle_memory()
+        calm_collector()
         before = agent.counters.placed_vms
         started = time.perf_counter()
         _drive(agent, iter(operations[WARM_UP:]), FOREVER)
@@ -274,7 +273,7 @@ def _contend(url: str, number: int, contest: Contest, seconds: float, barrier: A
 
     stream = operations()
     _drive(agent, islice(stream, 64), FOREVER, CLIENTS)
-    settle_memory()
+    calm_collector()
     barrier.wait()
     before = {name: getattr(agent.counters, name) for name in ("commits", "conflicts")}
     for ticket in _drive(agent, stream, seconds, CLIENTS):

@@ -10,13 +10,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from statistics import median
 from typing import Any
 
 import msgspec
 
-Progress = Callable[[str, float], None]
+from roost.bench.reporting import ReportProgress
+
 COMPILE = """
 import sys, time
 from roost.agent.warm_up import warm_up
@@ -31,7 +31,9 @@ print(taken)
 """
 
 
-def bench_compile(policy: str, further: str, repeats: int, progress: Progress = lambda _t, _s: None) -> dict[str, Any]:
+def bench_compile(
+    policy: str, further: str, repeats: int, progress: ReportProgress = lambda _t, _s: None
+) -> dict[str, Any]:
     """Medians over some repeats."""
     found: dict[str, list[float]] = {"first": [], "further": [], "further_in_a_new_process": [], "known": []}
     for i in range(repeats):

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from roost.bench.numpy_scan import NumpyBestFit
+from roost.bench.reporting import ReportProgress
 from roost.engine.kernel.compiler import compile_rules
 from roost.engine.selection import CacheLimits, Engine
 from roost.engine.shape import Shape
@@ -33,7 +34,6 @@ from roost.placing.gang import place_gang
 from roost.placing.seating import seated
 from roost.rules.policy import SHIPPED, Policy
 
-Progress = Callable[[str, float], None]
 ZIPF = 1.0
 BLOCKS, BLOCK = 9, 1_000  # of requests, or of machines, that are measured alternately
 FOR_LOWER_BANDS = re.compile(r"^ *- .*\b(safest|nobody_gives_way)\b.*\n", re.MULTILINE)  # lines of a policy
@@ -89,7 +89,7 @@ class Live:
 
 
 def bench_engine(
-    machines: int, classes: int, requests: int, policy: str = "default", progress: Progress = lambda _t, _s: None
+    machines: int, classes: int, requests: int, policy: str = "default", progress: ReportProgress = lambda _t, _s: None
 ) -> dict[str, Any]:
     """All figures for one size of zone."""
     zone = Zone.synthetic(machines, seed=1)
@@ -153,7 +153,11 @@ def _kinds(zone: Zone, count: int) -> list[VM]:
 
 
 def _fill(
-    allocator: Allocator, shapes: Sequence[Shape], popularity: np.ndarray, rng: np.random.Generator, progress: Progress
+    allocator: Allocator,
+    shapes: Sequence[Shape],
+    popularity: np.ndarray,
+    rng: np.random.Generator,
+    progress: ReportProgress,
 ) -> Live:
     engine, live = allocator.engine, Live(allocator.view, shapes)
     cores = engine.view.clusters
@@ -177,7 +181,7 @@ def _churn(
     live: Live,
     requests: int,
     rng: np.random.Generator,
-    progress: Progress,
+    progress: ReportProgress,
 ) -> dict[str, Any]:
     """Release one, place one; the first fifth settles and is not measured."""
     settle = requests // 5

@@ -18,6 +18,7 @@ from roost.agent.courier import InlineCourier
 from roost.agent.verbs.entry import SetEntry
 from roost.agent.verbs.machine import SetMachine
 from roost.agent.verbs.place import PlaceVMs
+from roost.bench.reporting import ReportProgress
 from roost.duties.healing import KEY, Healer, lost_vms
 from roost.engine.tenant import TenantDesk
 from roost.model.errors import InvalidInput
@@ -33,9 +34,8 @@ from roost.store.audit import check_invariants
 from roost.store.contract import Store
 from roost.store.history import entries_between
 from roost.traces.outages import Outage
-from roost.wiring import open_store, settle_memory
+from roost.wiring import calm_collector, open_store
 
-Progress = Callable[[str, float], None]
 TYPES = {"D1": 4, "D2": 4, "D3": 2, "A2": 4, "A3": 2, "D4": 1}  # how often each comes
 AT_ONCE = 20  # requests, while a zone is filled: few enough not to fill it by much more than was asked for
 SPOT = 0.1  # share of the requests
@@ -137,7 +137,11 @@ def healed_twice(store: Store) -> int:
 
 
 def bench_heal(
-    machines: int, full: float, repeats: int, outages: Sequence[Outage] = (), progress: Progress = lambda _t, _s: None
+    machines: int,
+    full: float,
+    repeats: int,
+    outages: Sequence[Outage] = (),
+    progress: ReportProgress = lambda _t, _s: None,
 ) -> list[dict[str, Any]]:
     """A rack on an embedded store, several times; then the outages, if there are any."""
     zone = Zone.synthetic(machines, seed=1)
@@ -147,11 +151,11 @@ def bench_heal(
     return rows
 
 
-def _racks(zone: Zone, full: float, repeats: int, progress: Progress) -> dict[str, Any]:
+def _racks(zone: Zone, full: float, repeats: int, progress: ReportProgress) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="roost-bench-") as folder:
         site = Site(zone, open_store(str(Path(folder) / "zone.db"), create=zone))
         site.fill(full, lambda share: progress("filling a zone", share))
-        settle_memory()
+        calm_collector()
         racks = _whole_racks(zone)
         seconds, vms, left = [], [], []
         for turn in range(repeats):
@@ -187,7 +191,7 @@ def _whole_racks(zone: Zone) -> list[list[int]]:
     return [np.flatnonzero(racks == rack).tolist() for rack in np.flatnonzero(sizes == sizes.max())]
 
 
-def _replay(zone: Zone, full: float, outages: Sequence[Outage], progress: Progress) -> dict[str, Any]:
+def _replay(zone: Zone, full: float, outages: Sequence[Outage], progress: ReportProgress) -> dict[str, Any]:
     site = Site(zone, open_store("memory:", create=zone))
     site.fill(full, lambda share: progress("filling a zone", share))
     began_at, before = site.full, set(site.agent.allocator.vms)

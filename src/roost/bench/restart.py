@@ -14,6 +14,7 @@ from typing import Any
 from roost.agent.agreement import check_against
 from roost.agent.replica import Replica
 from roost.bench.postgres import ThrowawayPostgres
+from roost.bench.reporting import ReportProgress
 from roost.engine.recheck import CompiledRecheck
 from roost.model.change import PlacedVM
 from roost.model.inventory import MachineSpec
@@ -22,9 +23,7 @@ from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
 from roost.store.contract import LARGEST_GROUP, Committed, Place, Record, Store
-from roost.wiring import open_store, settle_memory
-
-Progress = Callable[[str, float], None]
+from roost.wiring import calm_collector, open_store
 
 VM_TYPE = "A1"  # runs on every generation
 TENANT = 5  # VMs
@@ -45,7 +44,7 @@ store.close()
 
 
 def bench_restart(
-    machines: int, vms: int, changes: int, progress: Progress = lambda _t, _s: None
+    machines: int, vms: int, changes: int, progress: ReportProgress = lambda _t, _s: None
 ) -> list[dict[str, Any]]:
     """Figures for SQLite and PostgreSQL."""
     zone = Zone.synthetic(machines, seed=1)
@@ -56,7 +55,7 @@ def bench_restart(
     return results
 
 
-def _restart(kind: str, url: str, zone: Zone, vms: int, changes: int, progress: Progress) -> dict[str, Any]:
+def _restart(kind: str, url: str, zone: Zone, vms: int, changes: int, progress: ReportProgress) -> dict[str, Any]:
     store = open_store(url, create=zone)
     recheck = CompiledRecheck(zone, Policy.default().rules)
     stock = _placements(store)
@@ -65,7 +64,7 @@ def _restart(kind: str, url: str, zone: Zone, vms: int, changes: int, progress: 
     started = time.perf_counter()
     replica = Replica(store.load(), policy)
     loaded = time.perf_counter() - started
-    settle_memory()  # as a worker does
+    calm_collector()  # as a worker does
     _place(store, recheck, stock, changes, 1, lambda share: progress(f"changing {kind}", share))
     started = time.perf_counter()
     while rows := store.changes(replica.revision).rows:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -21,9 +21,9 @@ import msgspec
 from roost.bench.echo import PATH as ECHO
 from roost.bench.load import Load, LoadReport
 from roost.bench.postgres import ThrowawayPostgres
+from roost.bench.reporting import ReportProgress
 from roost.model.errors import StoreUnavailable
 
-Progress = Callable[[str, float], None]
 CONNECTIONS, BATCH, BATCH_CONNECTIONS = 64, 100, 8
 START_SECONDS = 120.0
 WARM_UP_SECONDS = 1.0
@@ -32,7 +32,7 @@ CREATE, MANY = "/v1/tenants", "/v1/batch"
 
 
 def bench_service(
-    machines: int, seconds: float, repeats: int, progress: Progress = lambda _t, _s: None
+    machines: int, seconds: float, repeats: int, progress: ReportProgress = lambda _t, _s: None
 ) -> dict[str, Any]:
     """All figures, each the median of `repeats` measurements; those that are compared take turns."""
     zone = f"synthetic:{machines}"

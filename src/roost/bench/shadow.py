@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from roost.bench.load import Load, LoadReport
+from roost.bench.reporting import ReportProgress
 from roost.bench.service import BATCH, BATCH_CONNECTIONS, CONNECTIONS, CREATE, MANY, WARM_UP_SECONDS, generate, serve
 from roost.client import Client
 
-Progress = Callable[[str, float], None]
 CASES = {"single": (CREATE, 0), "batch": (MANY, BATCH)}  # path, requests in each
 
 
@@ -21,7 +20,7 @@ def bench_shadow(
     seconds: float,
     repeats: int,
     policy: str = "dense",
-    progress: Progress = lambda _t, _s: None,
+    progress: ReportProgress = lambda _t, _s: None,
 ) -> dict[str, Any]:
     """For each turn and case a service on SQLite, with a zone that is empty and does not get full.
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from roost.bench.reporting import ReportProgress
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.sim.experiment import Agents, Experiment, Fleet, Latency
@@ -25,8 +26,6 @@ from roost.sim.simulation import Simulation
 from roost.traces.generate import WorkloadShape, generate
 from roost.traces.workload import Workload
 from roost.wiring import find_policy
-
-Progress = Callable[[str, float], None]
 
 MACHINES = 20_000
 ZONE = f"synthetic:{MACHINES}"
@@ -49,7 +48,7 @@ machines:
 """
 
 
-def bench_sim(repeats: int, progress: Progress = lambda _t, _s: None) -> dict[str, Any]:
+def bench_sim(repeats: int, progress: ReportProgress = lambda _t, _s: None) -> dict[str, Any]:
     """All figures: medians of measurements that take turns."""
     cases: dict[str, Callable[[], dict[str, float]]] = {
         "plain Python": _plain_python,

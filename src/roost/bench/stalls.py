@@ -22,6 +22,7 @@ import msgspec
 
 from roost.bench.echo import HELD
 from roost.bench.load import Load, LoadReport
+from roost.bench.reporting import ReportProgress
 from roost.bench.service import CONNECTIONS, CREATE, WARM_UP_SECONDS, generate, serve_with_echo
 from roost.engine.recheck import CompiledRecheck
 from roost.model.registry import WAITING
@@ -31,7 +32,6 @@ from roost.rules.policy import Policy
 from roost.store.contract import Decline, Proposal, Record, Register, SetCondition, SetQuarantine
 from roost.wiring import find_zone, open_store
 
-Progress = Callable[[str, float], None]
 WAITING_VMS, DECISIONS, LOST_VMS = 10_000, 140_000, 23
 GROUP = 1_000  # proposals that are committed together
 PATIENCE_SECONDS = 120.0  # for one answer
@@ -168,7 +168,7 @@ class Beside(msgspec.Struct):
 
 
 def bench_stalls(
-    machines: int, seconds: float, repeats: int, progress: Progress = lambda _t, _s: None
+    machines: int, seconds: float, repeats: int, progress: ReportProgress = lambda _t, _s: None
 ) -> dict[str, Any]:
     """A row for each case, each figure the median of `repeats` turns."""
     rows: dict[str, list[dict[str, Any]]] = {case.what: [] for case in CASES}

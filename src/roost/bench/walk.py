@@ -27,7 +27,7 @@ from roost.api.app import make_gate
 from roost.api.service import Service
 from roost.settings import LogSection, Settings, StoreSection
 
-Walk = tuple[Counter[tuple[str, str]], int]  # functions entered, and hops from one file to another
+Walked = tuple[Counter[tuple[str, str]], int]  # functions entered, and hops from one file to another
 HOME = str(Path(roost.__file__).parent) + "/"
 REQUESTS = 40
 
@@ -75,7 +75,7 @@ def bench_walk(report: Callable[[str, float], None] = lambda *_: None) -> dict[s
     }
 
 
-async def _walk(prints: Footprints, store: str, report: Callable[[str, float], None]) -> list[Walk]:
+async def _walk(prints: Footprints, store: str, report: Callable[[str, float], None]) -> list[Walked]:
     logs.set_up(LogSection(level="error"))
     prints.watch()
     service = Service(replace(Settings(), store=StoreSection(url=store)))

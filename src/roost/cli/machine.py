@@ -14,7 +14,7 @@ from roost.cli.tenant import show_done
 from roost.model.readable import as_counted, plain
 
 if TYPE_CHECKING:
-    from roost.wire.basics import MachineState
+    from roost.wire.basics import StateName
     from roost.wire.machines import NewMachine
     from roost.wire.zone import ResourceView
 
@@ -113,7 +113,7 @@ def _amount(resource: ResourceView, free: Mapping[str, int], capacity: Mapping[s
 
 
 def _become(
-    state: MachineState, names: list[str] | None, rack: str, service: ServiceOptions, if_match: int | None, output: Form
+    state: StateName, names: list[str] | None, rack: str, service: ServiceOptions, if_match: int | None, output: Form
 ) -> None:
     """Say of machines how they are. One by one, each is done or not done by itself; a rack at once."""
     from roost.wire.machines import MachineChange

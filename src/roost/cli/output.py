@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from roost.model.errors import InvalidInput
+from roost.model.spans import DAY
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 T = TypeVar("T")
 STORE = "Where the store is: a file (SQLite) or postgresql://…"
-DAY = 86_400.0  # seconds
 UNITS = (("d", DAY), ("h", 3_600.0), ("min", 60.0))
 
 

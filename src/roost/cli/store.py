@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from roost.cli.output import STORE, Form, Output, console, print_facts, print_json
+from roost.model.spans import DAY
 
 app = typer.Typer(help="Make a store, look at it, keep its feed short.", no_args_is_help=True)
 
@@ -69,6 +70,6 @@ def trim(
     from roost.wiring import open_store
 
     opened = open_store(store)
-    begins = opened.trim(keep, decisions_days * 86_400)
+    begins = opened.trim(keep, decisions_days * DAY)
     opened.close()
     console().print(f"the feed begins after revision {begins:,}", highlight=False)

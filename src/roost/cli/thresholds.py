@@ -14,6 +14,7 @@ from roost.cli.output import Form, Output, advise, print_json, print_table, when
 from roost.cli.tenant import show_done
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.readable import as_counted
+from roost.model.spans import DAY
 
 if TYPE_CHECKING:
     from roost.client import Client
@@ -223,7 +224,7 @@ def _print_plan(found: ThresholdPlan) -> None:
             for c in found.items
         ),
     )  # fmt: skip
-    days = (found.until - found.since) / 86_400
+    days = (found.until - found.since) / DAY
     advise(
         f"from {days:,.1f} days, since {when(found.since)}, with {found.scale_outs:,} scale-outs, "
         f"{found.refused:,} of them refused"

@@ -18,7 +18,7 @@ from roost.model.errors import InvalidInput
 if TYPE_CHECKING:
     from roost.client import Client
     from roost.whatif.carry_out import CarryOutResult
-    from roost.whatif.mover import Mover, Step, StepOutcome
+    from roost.whatif.mover import Mover, MoverStep, StepOutcome
     from roost.whatif.plan import Plan, PlannedMove
     from roost.whatif.progress import Reached
 
@@ -141,7 +141,7 @@ class HttpMover:
                 return None
             raise
 
-    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> StepOutcome:
+    def move(self, tenant: str, vm: str, machine: str, step: MoverStep, key: str) -> StepOutcome:
         """Ask the service; what it cannot do just now is raised, what it refuses is not."""
         from roost.client import ServiceProblem
         from roost.whatif.mover import StepOutcome

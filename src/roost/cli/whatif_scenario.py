@@ -13,7 +13,7 @@ from roost.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from roost.whatif.scenario import Effect, Repacked
-    from roost.whatif.stage import ZoneState
+    from roost.whatif.trial_zone import ZoneState
 
 SHOWN = 10  # VMs without a machine
 Racks = Annotated[int, typer.Option("--racks", help="How many.", min=1)]

@@ -67,7 +67,7 @@ def worker(
     from roost.agent.settings import AgentSettings
     from roost.api.json_lines import serve
     from roost.settings import load
-    from roost.wiring import find_policy, open_agent, open_store, settle_memory
+    from roost.wiring import calm_collector, find_policy, open_agent, open_store
 
     settings = load(None, os.environ, {"agent.retries": retries, "agent.top": top}).settings
     chosen = find_policy(policy, own_rules(rules))
@@ -75,7 +75,7 @@ def worker(
     try:
         with errors().status("loading the zone"):
             agent = open_agent(opened, chosen, name, seed=seed, settings=AgentSettings.of(settings.agent))
-        settle_memory()
+        calm_collector()
         errors().print(f"{agent.name}: ready at revision {agent.replica.revision:,}", highlight=False)
         output = sys.stdout.buffer
 

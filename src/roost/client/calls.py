@@ -13,9 +13,9 @@ from types import NoneType
 
 from roost.client.call import Call, ask, part, query_of, read, vm_path, write
 from roost.model.request import UNCONSTRAINED, Constraints
-from roost.model.stored import Scope
+from roost.model.stored import TokenScope
 from roost.model.tokens import check_name
-from roost.wire.basics import MachineState, MoveStep
+from roost.wire.basics import MoveStepName, StateName
 from roost.wire.changes import Changes
 from roost.wire.clusters import ClusterChange, Clusters, ClusterView
 from roost.wire.decisions import DecisionPage, DecisionView, ExplanationView, Question, WhyNotQuestion, WhyNotView
@@ -145,7 +145,7 @@ def delete_vm(vm: str, *, key: str = "", dry_run: bool = False) -> Call[Done]:
     return write("DELETE", vm_path(vm), Done, key=key, dry_run=dry_run)
 
 
-def move_vm(vm: str, machine: str, step: MoveStep = "whole", *, key: str = "", dry_run: bool = False) -> Call[Done]:
+def move_vm(vm: str, machine: str, step: MoveStepName = "whole", *, key: str = "", dry_run: bool = False) -> Call[Done]:
     """Bring a VM to another machine at once, or in steps: hold room there, then finish the move or cancel it."""
     return write("POST", vm_path(vm), Done, VMMove(machine=machine, step=step), key=key, dry_run=dry_run)
 
@@ -163,7 +163,7 @@ def list_machines(
     cluster: str = "",
     rack: str = "",
     hardware: str = "",
-    state: MachineState | None = None,
+    state: StateName | None = None,
     empty: bool | None = None,
     limit: int = PAGE,
     cursor: str = "",
@@ -195,7 +195,7 @@ def change_machine(
     return write("PATCH", path, Done, change, key=key, if_match=if_match, dry_run=dry_run)
 
 
-def change_rack(rack: str, state: MachineState, *, key: str = "") -> Call[RackDone]:
+def change_rack(rack: str, state: StateName, *, key: str = "") -> Call[RackDone]:
     """Say how all machines of a rack are, at once."""
     return write("PATCH", f"/v1/racks/{part('rack', rack)}", RackDone, RackChange(state=state), key=key)
 
@@ -482,7 +482,7 @@ def list_tokens() -> Call[Tokens]:
     return read("/v1/tokens", Tokens)
 
 
-def create_token(name: str, scopes: Iterable[Scope], *, namespace: str = "", days: float = 0.0) -> Call[TokenMade]:
+def create_token(name: str, scopes: Iterable[TokenScope], *, namespace: str = "", days: float = 0.0) -> Call[TokenMade]:
     """Make a token. Its secret is in the answer and nowhere else, so that this is not asked for twice."""
     body = NewToken(name=name, scopes=tuple(scopes), namespace=namespace, days=days)
     return Call(method="POST", path="/v1/tokens", answer=TokenMade, body=body, repeatable=False)

@@ -6,7 +6,6 @@ import inspect
 import os
 import random
 import ssl
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
@@ -20,6 +19,7 @@ from roost import settings
 from roost.client.call import Call
 from roost.client.errors import MORE_PATIENCE, NOBODY_THERE, ServiceProblem, ServiceUnreachable
 from roost.model.errors import InvalidInput
+from roost.model.keys import new_key
 from roost.wire.problems import Problem
 from roost.wire.tenants import Batch
 
@@ -129,11 +129,6 @@ def prepared(call: Call[T]) -> Call[T]:
         items = [item if item.key else msgspec.structs.replace(item, key=new_key()) for item in call.body.requests]
         call = replace(call, body=Batch(requests=tuple(items)))
     return call
-
-
-def new_key() -> str:
-    """A key that nobody else has. Ordered by time: keys at random would touch a page of the store's index each."""
-    return f"{time.time_ns() // 1_000:013x}{os.urandom(6).hex()}"
 
 
 def spelled(call: Call[Any], timeout: float | httpx.Timeout) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import math
 
 from roost.model.change import Entry
 from roost.model.errors import InvalidInput
-from roost.model.foresight import HOUR
 from roost.model.registry import WAITING
 from roost.model.request import HOLD
+from roost.model.spans import HOUR
 
 HALF_LIFE = 6 * 3_600.0  # seconds after which an arrival counts half
 

@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import msgspec
 import numpy as np
@@ -27,8 +26,10 @@ from roost.agent.operation import Answer
 from roost.agent.verbs.heal import HealVMs
 from roost.agent.verbs.machine import SetMachine
 from roost.duties.turns import Result, Turns
+from roost.model.keys import new_key
 from roost.model.request import HOLD, UNCONSTRAINED
 from roost.model.rows import MachineState
+from roost.model.spans import DAY
 from roost.placing.allocator import Allocator
 from roost.placing.books import RunningVM
 from roost.store.contract import Decline
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 BY = "healing"  # who asks, as the trail tells it
 KEY = "heal "  # how the key of every healing begins; no key of a request has a space
 FLAPS = 3  # times that a machine may go down within a day before it is no longer trusted
-DAY = 86_400.0
 TOLD = 5  # VMs of which it can be told at once why they find no machine
 TELL_SECONDS = 0.5  # until it can be told of one more
 
@@ -248,7 +248,7 @@ class Healer:
     def _ask(self, names: tuple[str, ...], tenant: str) -> None:
         self._asked.update(names)
         tried = self._agent.replica.relief.count
-        ticket = self._agent.submit(HealVMs(tenant, names), new_key(), by=BY, duty=True)
+        ticket = self._agent.submit(HealVMs(tenant, names), healing_key(), by=BY, duty=True)
         ticket.done = partial(self._answered, names, tenant, ticket, tried)
 
     def _answered(self, names: tuple[str, ...], tenant: str, ticket: Ticket, tried: int, answer: Answer) -> None:
@@ -345,9 +345,9 @@ class Healer:
                 self._ask((name,), self._agent.allocator.vms[name].tenant)
 
 
-def new_key() -> str:
+def healing_key() -> str:
     """A key that nobody has used, by which the trail tells that VMs were placed again."""
-    return f"{KEY}{uuid4().hex}"
+    return f"{KEY}{new_key()}"
 
 
 def together(vms: Iterable[RunningVM]) -> list[list[RunningVM]]:

@@ -195,7 +195,7 @@ class Heartbeats:
         return Other(at, names, ages * told.part <= self._patience)
 
     def _bear_with(self, ended: Other, now: float) -> None:
-        """What only one has heard of who has ended has as long again to be heard of by somebody else."""
+        """A service that listened has ended: the machines that it heard get their full time again to reach another."""
         for row in np.flatnonzero(ended.lately).tolist():
             if (name := ended.names[row]) in self._heard:
                 self._heard[name] = now

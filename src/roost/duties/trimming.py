@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from roost.duties.duty import Pausing
+from roost.model.spans import DAY
 
 if TYPE_CHECKING:
     from roost.settings import RetentionSection
     from roost.store.contract import Store
 
-DAY = 86_400.0
 NEVER_SECONDS = 600.0  # between looks whether it was turned on meanwhile
 
 

@@ -1,4 +1,5 @@
 """Mechanism: rows, journal, compiled rules, cached evaluations, selection, explanation.
 
-Called by `agent` (and later the store's re-check); calls `model` only. Knows what a rule is, never which rules exist.
+Called by `placing`, which decides by it, and by agents, which hand its re-check to a store; calls `model` only. Knows
+what a rule is, never which rules exist.
 """

@@ -27,16 +27,6 @@ class PoolStats:
         return self.hits + self.misses
 
     @property
-    def updated_per_hit(self) -> float:
-        """Machines looked at by a request that found its object."""
-        return self.updated_on_hit / self.hits if self.hits else 0.0
-
-    @property
-    def updated_per_miss(self) -> float:
-        """Machines looked at by a request that had to make its object."""
-        return self.updated_on_miss / self.misses if self.misses else 0.0
-
-    @property
     def hit_ratio(self) -> float:
         """Share of requests that found their object."""
         return self.hits / self.requests if self.requests else 0.0

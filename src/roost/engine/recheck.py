@@ -189,7 +189,7 @@ class RememberingRecheck:
         return RecheckedRows(self._recheck, self._rows, positions)
 
     def _make(self, holdings: Sequence[Holding]) -> dict[str, int]:
-        """Rows of these machines; returns where they stand, of those that are known here."""
+        """Write the rows of these machines anew, of those that the zone has; returns the position of each."""
         zone = self._recheck.zone
         known = _positions(zone, holdings)
         holdings = [holding for holding in holdings if holding.spec.name in known]

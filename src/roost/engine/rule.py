@@ -22,8 +22,8 @@ from roost.engine.side_tables import SideTable
 from roost.model.errors import InvalidInput
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Kind = Literal["validator", "preference", "tenant", "derived"]
-Scope = Literal["cluster", "machine", "rack", "tenant"]
+RuleKind = Literal["validator", "preference", "tenant", "derived"]
+RuleScope = Literal["cluster", "machine", "rack", "tenant"]
 Domain = Literal["machine", "rack", "update_domain", "cluster", "datacenter"]
 
 # What a rule may read of a VM once it has declared the trait. Any other name is a trait of the user's own.
@@ -74,8 +74,8 @@ class Rule:
     """A rule's description; `function` does the thinking."""
 
     name: str
-    kind: Kind
-    scope: Scope
+    kind: RuleKind
+    scope: RuleScope
     function: Callable[..., Any]
     traits: tuple[str, ...] = ()
     reason: str = ""

@@ -192,7 +192,7 @@ class Engine:
             machine = -1
         elif listed:
             machine, tied = self._cheapest(shape, evaluation, listed)
-            self.kernel.settle_at(
+            self.kernel.put_listed(
                 *view.rows, desk.row, desk.counts, view.placing, desk.homes, desk.constrained, shape.plain, machine
             )
         stats = pool.stats

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roost.experiments.simulated import simulate
-from roost.experiments.study import Cell, Desk, Value
+from roost.experiments.study import Cell, CellContext, FigureValue
 from roost.sim.experiment import Agents, Experiment, Generated
 from roost.sim.result import RunResult
 from roost.traces.generate import generate
@@ -43,7 +43,7 @@ def at_rate(cell: Cell, arrival: NDArray[np.float64]) -> tuple[Workload, Zone]:
     return replace(workload, arrival=arrival, lifetime=workload.lifetime / speed), zone
 
 
-def run(cell: Cell, desk: Desk, arrival: NDArray[np.float64], until: float, **agents: Any) -> RunResult:
+def run(cell: Cell, context: CellContext, arrival: NDArray[np.float64], until: float, **agents: Any) -> RunResult:
     """A run with so many agents."""
     workload, zone = at_rate(cell, arrival)
     if measures_time(cell):
@@ -59,7 +59,7 @@ def run(cell: Cell, desk: Desk, arrival: NDArray[np.float64], until: float, **ag
         bin=1.0,
         checkpoint=0,
     )
-    return simulate(experiment, "default", cell["seed"], desk, on=(workload, zone))
+    return simulate(experiment, "default", cell["seed"], context, on=(workload, zone))
 
 
 def per_second(result: RunResult, until: float) -> NDArray[np.int64]:
@@ -74,7 +74,7 @@ def p99(values: NDArray[np.int64]) -> float:
     return float(np.sort(values)[int(np.ceil(0.99 * len(values))) - 1])
 
 
-def overload_row(cell: Cell, result: RunResult, until: float) -> dict[str, Value]:
+def overload_row(cell: Cell, result: RunResult, until: float) -> dict[str, FigureValue]:
     """What came of requests that came too fast."""
     placed, found = per_second(result, until), result.summary
     whole = result.rates.filter(result.rates["time_s"] < until)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from roost.experiments.simulated import changed, simulate
 from roost.experiments.study import (
     Cell,
-    Desk,
+    CellContext,
+    FigureRow,
+    FigureValue,
     Findings,
     ReportTable,
-    Row,
     Study,
-    Value,
     distinct,
     figure,
     mean,
@@ -68,7 +68,7 @@ COMMON = {"utilisation": 0.75, "services": 0.2, "stays": 0.0, "latency": "paper"
 WEIGHTS = {"by hand": "", "by price": ", weights: {cores: 1.0}"}
 
 
-def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
+def perform(cell: Cell, context: CellContext) -> list[dict[str, FigureValue]]:
     """One run, with some of its requests looked at closely."""
     days = cell["days"]
     experiment = Experiment(
@@ -88,12 +88,12 @@ def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
     buckets = "" if cell["buckets"] == UNLIMITED else f", buckets: {cell['buckets']}"
     rule = f"{{rule: best_fit{buckets}{WEIGHTS[cell['weights']]}}}"
     policy = changed("default", r"\{rule: best_fit, buckets: 3\}", rule)
-    result = simulate(experiment, "default", cell["seed"], desk, lambda _: policy)
+    result = simulate(experiment, "default", cell["seed"], context, lambda _: policy)
     found = result.summary
     left, candidates = found["left_by_best_fit"], found["candidates"]
     assert left is not None
     assert candidates is not None
-    row: dict[str, Value] = {name: cell[name] for name in ("weights", "buckets", "seed", "agents", "days")}
+    row: dict[str, FigureValue] = {name: cell[name] for name in ("weights", "buckets", "seed", "agents", "days")}
     row |= {"requests": found["requests"]}
     row |= {name: found[name] for name in KEPT}
     return [row | {"left_of_candidates": left, "left_of_zone": left * candidates}]
@@ -102,7 +102,7 @@ def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
 SPIKE_PER_MACHINE = 0.006  # requests a second of the highest spike: 60 in a zone of 10,000
 
 
-def find(rows: Sequence[Row]) -> Findings:
+def find(rows: Sequence[FigureRow]) -> Findings:
     """Beside the paper's."""
     tables, verdicts, held = [], [], []
     for weights in distinct(rows, "weights"):
@@ -113,7 +113,7 @@ def find(rows: Sequence[Row]) -> Findings:
     return Findings(all(held), "; ".join(verdicts), tables, REMARKS)
 
 
-def _find(weights: str, rows: Sequence[Row]) -> tuple[ReportTable, bool, str]:
+def _find(weights: str, rows: Sequence[FigureRow]) -> tuple[ReportTable, bool, str]:
     """With these weights: the table, whether the shape holds, and what there is to say."""
     of = {b: pick(rows, buckets=b) for b in distinct(rows, "buckets")}
     density = [mean(each, "density") for each in of.values()]
@@ -174,7 +174,7 @@ REMARKS = (
 PAPER_STEEPNESS = PAPER["1"][1] / PAPER[UNLIMITED][1]
 
 
-def draw(rows: Sequence[Row]) -> Figure:
+def draw(rows: Sequence[FigureRow]) -> Figure:
     """Density, share left and conflicts over the buckets, the paper's in grey."""
     shown, panels = new_figure(1, 3, title="How finely best fit is told apart", height=3.8)
     names = distinct(rows, "buckets")
@@ -201,7 +201,9 @@ def draw(rows: Sequence[Row]) -> Figure:
     return shown
 
 
-def _line(panel: Axes, rows: Sequence[Row], names: Sequence[str], column: str, scale: float, **style: Any) -> None:
+def _line(
+    panel: Axes, rows: Sequence[FigureRow], names: Sequence[str], column: str, scale: float, **style: Any
+) -> None:
     measured = [(i, pick(rows, buckets=b)) for i, b in enumerate(names) if pick(rows, buckets=b)]
     panel.plot([i for i, _ in measured], [scale * mean(each, column) for _, each in measured], **style)
 

@@ -9,7 +9,18 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
 
 from roost.experiments.driven import DecidedRequest, Drive, prepare, undisturbed
-from roost.experiments.study import Cell, Desk, Findings, ReportTable, Row, Study, Value, distinct, numbers, pick
+from roost.experiments.study import (
+    Cell,
+    CellContext,
+    FigureRow,
+    FigureValue,
+    Findings,
+    ReportTable,
+    Study,
+    distinct,
+    numbers,
+    pick,
+)
 from roost.plotting import DASHES, PALETTE, QUIET, new_figure
 
 if TYPE_CHECKING:
@@ -38,7 +49,7 @@ def cells_of_latency(quick: bool) -> list[Cell]:
     return [Cell("varied", {"varied": VARIED, **COMMON, **(QUICK if quick else SIZE)})]
 
 
-def _driven(cell: Cell, desk: Desk) -> Iterator[tuple[int, list[DecidedRequest], Drive]]:
+def _driven(cell: Cell, context: CellContext) -> Iterator[tuple[int, list[DecidedRequest], Drive]]:
     """A day hour by hour: the hour, what was decided in it, and the allocator as it is then."""
     scene = prepare(cell["machines"], cell["utilisation"], cell["seed"])
     drive = Drive(scene, cell["varied"], cell["seed"])
@@ -47,18 +58,18 @@ def _driven(cell: Cell, desk: Desk) -> Iterator[tuple[int, list[DecidedRequest],
     for hour, outcomes in groupby(day, lambda outcome: int(outcome.at // HOUR)):
         found = list(outcomes)
         decided += len(found)
-        desk.tell(hour / cell["hours"], decided)
+        context.tell(hour / cell["hours"], decided)
         yield hour, found, drive
 
 
-def perform_ratios(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
+def perform_ratios(cell: Cell, context: CellContext) -> list[dict[str, FigureValue]]:
     """What each class of cached objects was asked for in each hour."""
-    rows: list[dict[str, Value]] = []
+    rows: list[dict[str, FigureValue]] = []
     before: dict[str, dict[str, int]] = {}
-    for hour, outcomes, drive in _driven(cell, desk):
+    for hour, outcomes, drive in _driven(cell, context):
         now = {name: asdict(stats) for name, stats in drive.allocator.engine.cache_stats().items()}
         if hour >= cell["warm_up_hours"]:
-            common: dict[str, Value] = {
+            common: dict[str, FigureValue] = {
                 "varied": cell["varied"],
                 "hour": hour,
                 "requests": len(outcomes),
@@ -77,22 +88,22 @@ def perform_ratios(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
 COUNTED = ("hits", "misses", "evictions", "updated_on_hit", "updated_on_miss", "updated_idle")
 
 
-def _sum(rows: Sequence[Row], name: str) -> float:
+def _sum(rows: Sequence[FigureRow], name: str) -> float:
     return sum(numbers(rows, name))
 
 
-def _ratio(rows: Sequence[Row]) -> float:
+def _ratio(rows: Sequence[FigureRow]) -> float:
     """Of hits; of a class that nobody asked for, it is 1."""
     asked = _sum(rows, "hits") + _sum(rows, "misses")
     return _sum(rows, "hits") / asked if asked else 1.0
 
 
-def _asked(rows: Sequence[Row]) -> float:
+def _asked(rows: Sequence[FigureRow]) -> float:
     """How often a class is asked for, as a share of the allocations."""
     return (_sum(rows, "hits") + _sum(rows, "misses")) / (_sum(rows, "allocations") or 1)
 
 
-def find_ratios(rows: Sequence[Row]) -> Findings:
+def find_ratios(rows: Sequence[FigureRow]) -> Findings:
     """Whether the highest class is hit most, and the lower ones are asked less."""
     varied = pick(rows, varied=max(distinct(rows, "varied")))
     ratios = {name: _ratio(pick(varied, cache=name)) for name in distinct(varied, "cache")}
@@ -113,7 +124,7 @@ def find_ratios(rows: Sequence[Row]) -> Findings:
     return Findings(holds, verdict, [_table_of_classes(rows), _table_of_updates(rows)], REMARKS_RATIOS)
 
 
-def _table_of_classes(rows: Sequence[Row]) -> ReportTable:
+def _table_of_classes(rows: Sequence[FigureRow]) -> ReportTable:
     headings = [
         "requests", "cache", "hit ratio %", "lowest hour %", "highest hour %", "paper, %", "asked for, % of VMs",
         "paper, % of allocations",
@@ -136,7 +147,7 @@ def _paper(name: str) -> tuple[str, str]:
     return ("about 20 (NodeResources)", "0.16") if name.startswith(COLUMN) else ("–", "–")
 
 
-def _table_of_updates(rows: Sequence[Row]) -> ReportTable:
+def _table_of_updates(rows: Sequence[FigureRow]) -> ReportTable:
     headings = ["", *(_described(varied) for varied in distinct(rows, "varied")), "paper (about 30,000 machines)"]
     of = [pick(rows, varied=varied, cache=TOP) for varied in distinct(rows, "varied")]
     table = [
@@ -155,11 +166,11 @@ def _table_of_updates(rows: Sequence[Row]) -> ReportTable:
     return ReportTable("What evaluations cost", headings, table)
 
 
-def _part(rows: Sequence[Row], name: str, whole: str) -> float:
+def _part(rows: Sequence[FigureRow], name: str, whole: str) -> float:
     return _sum(rows, name) / (_sum(rows, whole) or 1)
 
 
-def _idle(rows: Sequence[Row], *others: str) -> str:
+def _idle(rows: Sequence[FigureRow], *others: str) -> str:
     idle = _sum(rows, "updated_idle")
     return f"{100 * idle / (idle + sum(_sum(rows, name) for name in others) or 1):.0f}"
 
@@ -195,7 +206,7 @@ REMARKS_RATIOS = (
 )
 
 
-def draw_ratios(rows: Sequence[Row]) -> Figure:
+def draw_ratios(rows: Sequence[FigureRow]) -> Figure:
     """Hit ratios hour by hour, and how often each class is asked for."""
     shown, panels = new_figure(1, 2, title="Hits of caches over a day", height=4.4, width_ratios=(2, 1))
     varied, plain = (pick(rows, varied=which(distinct(rows, "varied"))) for which in (max, min))
@@ -211,12 +222,12 @@ def draw_ratios(rows: Sequence[Row]) -> Figure:
     return shown
 
 
-def _draw_hours(panel: Axes, rows: Sequence[Row], colour: str, label: str, dash: str = DASHES[0]) -> None:
+def _draw_hours(panel: Axes, rows: Sequence[FigureRow], colour: str, label: str, dash: str = DASHES[0]) -> None:
     ratios = [100 * _ratio([row]) for row in rows]
     panel.plot(numbers(rows, "hour"), ratios, color=colour, linestyle=dash, label=label)
 
 
-def _draw_asked(panel: Axes, rows: Sequence[Row]) -> None:
+def _draw_asked(panel: Axes, rows: Sequence[FigureRow]) -> None:
     names = distinct(rows, "cache")
     shares = [100 * _asked(pick(rows, cache=name)) for name in names]
     bars = panel.bar([name.replace(" ", "\n") for name in names], shares, color=PALETTE[: len(names)])
@@ -227,11 +238,11 @@ def _draw_asked(panel: Axes, rows: Sequence[Row]) -> None:
 # ---------------------------------------------------------------------------------------------------------- latency
 
 
-def perform_latency(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
+def perform_latency(cell: Cell, context: CellContext) -> list[dict[str, FigureValue]]:
     """How long requests for one VM take in each hour: those that hit, those that miss, and all."""
-    rows: list[dict[str, Value]] = []
+    rows: list[dict[str, FigureValue]] = []
     with undisturbed():
-        for hour, outcomes, _ in _driven(cell, desk):
+        for hour, outcomes, _ in _driven(cell, context):
             if hour < cell["warm_up_hours"]:
                 continue
             single = [outcome for outcome in outcomes if outcome.vms == 1]
@@ -244,7 +255,7 @@ def perform_latency(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
 CASES = {"hit": (True,), "miss": (False,), "all": (True, False)}
 
 
-def _summed_up(times: Sequence[float]) -> dict[str, Value]:
+def _summed_up(times: Sequence[float]) -> dict[str, FigureValue]:
     return {
         "mean_ms": fmean(times) if times else None,
         "deviation_ms": stdev(times) if len(times) > 1 else None,
@@ -252,7 +263,7 @@ def _summed_up(times: Sequence[float]) -> dict[str, Value]:
     }
 
 
-def find_latency(rows: Sequence[Row]) -> Findings:
+def find_latency(rows: Sequence[FigureRow]) -> Findings:
     """Whether a miss takes several times as long as a hit."""
     of = {case: pick(rows, case=case) for case in CASES}
     hit, miss, overall = (_mean(of[case]) for case in CASES)
@@ -283,7 +294,7 @@ PAPER_HIT, PAPER_MISS = 14, 88  # ms, as its simulations assume
 PAPER_LATENCY = {"hit": "14 (as simulated)", "miss": "70–80 (88 as simulated)", "all": "about 20"}
 
 
-def _mean(rows: Sequence[Row], name: str = "mean_ms") -> float:
+def _mean(rows: Sequence[FigureRow], name: str = "mean_ms") -> float:
     """Over hours, each as heavy as it has requests; not a number if there are none."""
     known = [row for row in rows if row.get(name) is not None]
     weights = _sum(known, "n")
@@ -292,7 +303,7 @@ def _mean(rows: Sequence[Row], name: str = "mean_ms") -> float:
     )
 
 
-def _table_of_hours(of: dict[str, list[Row]]) -> ReportTable:
+def _table_of_hours(of: dict[str, list[FigureRow]]) -> ReportTable:
     table = []
     for hit, miss in zip(of["hit"], of["miss"], strict=True):
         table.append([str(hit["hour"]), *_cells(hit), *_cells(miss)])
@@ -300,7 +311,7 @@ def _table_of_hours(of: dict[str, list[Row]]) -> ReportTable:
     return ReportTable("Hour by hour", headings, table)
 
 
-def _cells(row: Row) -> tuple[str, str]:
+def _cells(row: FigureRow) -> tuple[str, str]:
     mean, deviation = ("–" if row[name] is None else f"{row[name]:.3f}" for name in ("mean_ms", "deviation_ms"))
     return f"{row['n']:,}", f"{mean} ± {deviation}"
 
@@ -315,7 +326,7 @@ REMARKS_LATENCY = (
 )
 
 
-def draw_latency(rows: Sequence[Row]) -> Figure:
+def draw_latency(rows: Sequence[FigureRow]) -> Figure:
     """Mean and standard deviation, hour by hour."""
     shown, panels = new_figure(1, 1, title="How long a decision takes over a day", height=4.2)
     panel = panels[0]

@@ -10,12 +10,12 @@ import numpy as np
 from roost.experiments.agents import AVOIDANCE, MODELS, measures_time, overload_row, run
 from roost.experiments.study import (
     Cell,
-    Desk,
+    CellContext,
+    FigureRow,
+    FigureValue,
     Findings,
     ReportTable,
-    Row,
     Study,
-    Value,
     distinct,
     figure,
     mean,
@@ -55,18 +55,18 @@ def conflict_cells(quick: bool) -> list[Cell]:
 FULL_LOAD = {"machines": 25_000, "fill": 0.3, "rate": 2_000, "until": 20}
 
 
-def perform_conflicts(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
+def perform_conflicts(cell: Cell, context: CellContext) -> list[dict[str, FigureValue]]:
     """One run: requests come faster than they can be placed."""
     until, rate = float(cell["until"]), float(cell["rate"])
     arrival = np.sort(np.random.default_rng(cell["seed"]).random(round(rate * until)) * until)
-    result = run(cell, desk, arrival, until, **AVOIDANCE[cell["avoidance"]])
+    result = run(cell, context, arrival, until, **AVOIDANCE[cell["avoidance"]])
     return [overload_row(cell, result, until)]
 
 
 LITTLE = 0.2  # of the commits
 
 
-def find_conflicts(rows: Sequence[Row]) -> Findings:
+def find_conflicts(rows: Sequence[FigureRow]) -> Findings:
     """Throughput and conflicts, by agents and avoidance."""
     paper = pick(rows, latency="paper")
     counts = distinct(paper, "agents")
@@ -118,7 +118,7 @@ def find_conflicts(rows: Sequence[Row]) -> Findings:
     return Findings(holds, verdict, [ReportTable("Conflicts and throughput", headings, table)], remarks)
 
 
-def _below(rows: Sequence[Row], counts: Sequence[int], avoidance: str) -> bool:
+def _below(rows: Sequence[FigureRow], counts: Sequence[int], avoidance: str) -> bool:
     """Whether conflicts are fewer with avoidance for all numbers of agents, and grow less than without."""
     on, off = (
         [mean(pick(rows, agents=n, avoidance=name), "conflicts_per_s_p99") for n in counts if n > 1]
@@ -127,7 +127,7 @@ def _below(rows: Sequence[Row], counts: Sequence[int], avoidance: str) -> bool:
     return all(a < b for a, b in zip(on, off, strict=True)) and on[-1] - on[0] < off[-1] - off[0]
 
 
-def draw_conflicts(rows: Sequence[Row]) -> Figure:
+def draw_conflicts(rows: Sequence[FigureRow]) -> Figure:
     """Two panels with the paper's latencies, one with ours."""
     shown, panels = new_figure(1, 3, title="Conflicts and throughput, by agents", height=4.0)
     paper, own = pick(rows, latency="paper"), pick(rows, latency="measured")

@@ -12,12 +12,12 @@ import numpy as np
 from roost.experiments.simulated import changed, simulate
 from roost.experiments.study import (
     Cell,
-    Desk,
+    CellContext,
+    FigureRow,
+    FigureValue,
     Findings,
     ReportTable,
-    Row,
     Study,
-    Value,
     beyond_chance,
     distinct,
     figure,
@@ -25,6 +25,7 @@ from roost.experiments.study import (
     numbers,
     pick,
 )
+from roost.model.spans import DAY
 from roost.plotting import DASHES, PALETTE, QUIET, new_figure
 from roost.sim.experiment import Agents, Experiment, Generated, Migrations, PolicyChange
 from roost.traces.generate import generate, rate_for
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from roost.rules.policy import Policy
     from roost.traces.workload import Workload
 
-DAY = 86_400.0
 VARIANTS = {  # what is done about it: are limits raised, are VMs moved
     "nothing": (False, False),
     "limits": (True, False),
@@ -89,7 +89,7 @@ def _warped(arrival: NDArray[np.float64], at: NDArray[np.float64], work: NDArray
     return warped
 
 
-def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
+def perform(cell: Cell, context: CellContext) -> list[dict[str, FigureValue]]:
     """One run, day by day."""
     limits, moves = VARIANTS[cell["variant"]]
     zone = find_zone(f"synthetic:{cell['machines']}")
@@ -109,11 +109,11 @@ def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
         migrations=Migrations(at=acted, every="3h" if quick else "1d", budget=cell["budget"]) if moves else None,
     )
     policies = {"usual": limited(cell["limit"]), "raised": limited(cell["raised"])}
-    result = simulate(experiment, "usual", cell["seed"], desk, policies.__getitem__, on=(surging(cell, zone), zone))
+    result = simulate(experiment, "usual", cell["seed"], context, policies.__getitem__, on=(surging(cell, zone), zone))
     timeline = result.timeline.filter(result.timeline["warm"] == 1)
     day = (timeline["time_s"].to_numpy() / DAY * (8 if quick else 1)).astype(np.int64)
     columns = {name: timeline[name].to_numpy() for name in ("utilisation", "density", "vms_asked", "vms_placed")}
-    rows: list[dict[str, Value]] = []
+    rows: list[dict[str, FigureValue]] = []
     for number in np.unique(day).tolist()[:-1]:  # the last has one sample
         of = {name: column[day == number] for name, column in columns.items()}
         asked, placed = int(of["vms_asked"].sum()), int(of["vms_placed"].sum())
@@ -145,7 +145,7 @@ def _period(day: float, cell: Cell) -> str:
     return "after" if day >= cell["settled_on_day"] else ""
 
 
-def find(rows: Sequence[Row]) -> Findings:
+def find(rows: Sequence[FigureRow]) -> Findings:
     """Before and after, by what was done."""
     table = []
     for name in distinct(rows, "variant"):
@@ -190,7 +190,7 @@ def find(rows: Sequence[Row]) -> Findings:
     return Findings(holds, verdict, [ReportTable("Before and after", headings, table)], remarks)
 
 
-def _against_nothing(rows: Sequence[Row], variant: str, period: str) -> list[str]:
+def _against_nothing(rows: Sequence[FigureRow], variant: str, period: str) -> list[str]:
     """How much more than without doing anything, seed by seed: what a seed does to both cancels out."""
     if variant == "nothing" or period == "before":
         return ["", "", ""]
@@ -198,21 +198,21 @@ def _against_nothing(rows: Sequence[Row], variant: str, period: str) -> list[str
     return [figure(more, name, 2, 100) for name in ("utilisation", "density", "fulfilment")]
 
 
-def _more(rows: Sequence[Row], variant: str, period: str) -> list[Row]:
+def _more(rows: Sequence[FigureRow], variant: str, period: str) -> list[FigureRow]:
     own, other = (_by_seed(pick(rows, variant=each, period=period)) for each in (variant, "nothing"))
     return [{name: mean([a], name) - mean([b], name) for name in a} for a, b in zip(own, other, strict=True)]
 
 
-def _by_seed(rows: Sequence[Row]) -> list[Row]:
+def _by_seed(rows: Sequence[FigureRow]) -> list[FigureRow]:
     """One row for each seed: days are no independent samples."""
-    found: list[Row] = []
+    found: list[FigureRow] = []
     for seed in distinct(rows, "seed"):
         own = pick(rows, seed=seed)
         found.append({name: mean(own, name) for name in ("utilisation", "density", "fulfilment", "moved")})
     return found
 
 
-def draw(rows: Sequence[Row]) -> Figure:
+def draw(rows: Sequence[FigureRow]) -> Figure:
     """Day by day, a line for what was done."""
     shown, panels = new_figure(1, 3, title="A capacity crunch", height=4.0)
     days = distinct(rows, "day")

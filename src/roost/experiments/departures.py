@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import prod
 
 Size = tuple[int, ...]  # by resource
-Distribution = Mapping[Size, Fraction]  # what may be free, and how likely it is
+SizeShares = Mapping[Size, Fraction]  # what may be free, and how likely it is
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def fits(free: Size, vm: Size) -> bool:
     return all(has >= needs for has, needs in zip(free, vm, strict=True))
 
 
-def free_later(node: Node, leaving: Fraction) -> Distribution:
+def free_later(node: Node, leaving: Fraction) -> SizeShares:
     """What is free once each VM has left with this probability."""
     found: dict[Size, Fraction] = {node.free: Fraction(1)}
     for vm in node.vms:
@@ -54,7 +54,7 @@ def free_later(node: Node, leaving: Fraction) -> Distribution:
     return found
 
 
-def room(later: Distribution, vm: Size) -> Fraction:
+def room(later: SizeShares, vm: Size) -> Fraction:
     """The probability that a machine has room for a VM then."""
     return sum((likely for free, likely in later.items() if fits(free, vm)), Fraction(0))
 

@@ -18,7 +18,19 @@ import numpy as np
 from roost.engine.selection import Engine
 from roost.engine.shape import Shape
 from roost.experiments.driven import Drive, prepare, undisturbed
-from roost.experiments.study import Cell, Desk, Findings, ReportTable, Row, Study, Value, distinct, mean, numbers, pick
+from roost.experiments.study import (
+    Cell,
+    CellContext,
+    FigureRow,
+    FigureValue,
+    Findings,
+    ReportTable,
+    Study,
+    distinct,
+    mean,
+    numbers,
+    pick,
+)
 from roost.model.zone import Zone
 from roost.placing.allocator import Allocator
 from roost.plotting import PALETTE, QUIET, new_figure
@@ -39,7 +51,7 @@ def _cells(quick: bool, settings: Mapping[str, Any]) -> list[Cell]:
     return [Cell(f"machines-{n}", {"machines": n, **COMMON, **settings}) for n in sizes]
 
 
-def exponent(rows: Sequence[Row], name: str) -> float:
+def exponent(rows: Sequence[FigureRow], name: str) -> float:
     """By which power of the machines a column grows: the slope of the line through the logarithms.
 
     One size tells nothing of it: not a number.
@@ -64,17 +76,17 @@ def cells_of_latency(quick: bool) -> list[Cell]:
     return _cells(quick, {"requests": 400, "from_scratch": 10} if quick else {"requests": 6_000, "from_scratch": 60})
 
 
-def perform_latency(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
+def perform_latency(cell: Cell, context: CellContext) -> list[dict[str, FigureValue]]:
     """Requests for one VM as they come, and then some judged from scratch."""
     times: dict[str, list[float]] = {case: [] for case in CASES}
     with undisturbed():
         scene = prepare(cell["machines"], cell["utilisation"], cell["seed"])
         drive = Drive(scene, cell["varied"], cell["seed"])
-        desk.tell(0.5, 0)
+        context.tell(0.5, 0)
         for _, outcome in zip(range(cell["requests"]), drive.run(), strict=False):
             if outcome.vms == 1:
                 times["hit" if outcome.hit else "miss"].append(outcome.ms)
-        desk.tell(0.9, cell["requests"])
+        context.tell(0.9, cell["requests"])
         for number in range(cell["from_scratch"]):
             request = drive.request(number)  # as those at the beginning
             shape = drive.allocator.shape(request.vms[0], request.tenant)
@@ -97,7 +109,7 @@ def best_from_scratch(engine: Engine, shape: Shape) -> int:
     return int(valid[np.argmin(judged.keys[valid])]) if len(valid) else -1
 
 
-def find_latency(rows: Sequence[Row]) -> Findings:
+def find_latency(rows: Sequence[FigureRow]) -> Findings:
     """Whether only the baseline grows with the zone."""
     powers = {case: exponent(pick(rows, case=case), "median_ms") for case in CASES}
     largest = max(distinct(rows, "machines"))
@@ -118,12 +130,12 @@ def find_latency(rows: Sequence[Row]) -> Findings:
     return Findings(holds, verdict, [ReportTable("Latency of a decision", headings, table)], REMARKS_LATENCY)
 
 
-def _figure(rows: Sequence[Row]) -> str:
+def _figure(rows: Sequence[FigureRow]) -> str:
     found = numbers(rows, "median_ms")
     return f"{found[0]:.3f}" if found else "–"
 
 
-def _times(rows: Sequence[Row], machines: int) -> str:
+def _times(rows: Sequence[FigureRow], machines: int) -> str:
     hit, baseline = (mean(pick(rows, machines=machines, case=case), "median_ms") for case in ("hit", "baseline"))
     return f"{baseline / hit:,.1f}"
 
@@ -142,7 +154,7 @@ REMARKS_LATENCY = (
 )
 
 
-def draw_latency(rows: Sequence[Row]) -> Figure:
+def draw_latency(rows: Sequence[FigureRow]) -> Figure:
     """Three lines over the machines."""
     shown, panels = new_figure(1, 1, title="Latency against the size of the zone", width=8, height=4.6)
     panel = panels[0]
@@ -168,14 +180,14 @@ def cells_of_memory(quick: bool) -> list[Cell]:
     return _cells(quick, {"hours": 0.5 if quick else 2.0})
 
 
-def perform_memory(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
+def perform_memory(cell: Cell, context: CellContext) -> list[dict[str, FigureValue]]:
     """In a new process: one that was used before has memory left over, in which the next zone hides."""
-    desk.tell(0.1, 0)
+    context.tell(0.1, 0)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as apart:
         return [apart.submit(measure_memory, dict(cell.settings)).result()]
 
 
-def measure_memory(settings: Mapping[str, Any]) -> dict[str, Value]:
+def measure_memory(settings: Mapping[str, Any]) -> dict[str, FigureValue]:
     """What an agent takes that has served requests for a while."""
     Allocator(Zone.synthetic(100), Policy.named("default"))  # the code, which takes as much in any zone
     scene = prepare(settings["machines"], settings["utilisation"], settings["seed"])
@@ -201,7 +213,7 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def find_memory(rows: Sequence[Row]) -> Findings:
+def find_memory(rows: Sequence[FigureRow]) -> Findings:
     """Whether memory grows more slowly than the zone."""
     powers = {name: exponent(rows, name) for name in MEASURES}
     holds = max(powers.values()) < (PAPER_EXPONENT + 1) / 2
@@ -246,7 +258,7 @@ REMARKS_MEMORY = (
 )
 
 
-def draw_memory(rows: Sequence[Row]) -> Figure:
+def draw_memory(rows: Sequence[FigureRow]) -> Figure:
     """Both measures over the machines, with the lines that fit them."""
     shown, panels = new_figure(1, 1, title="Memory against the size of the zone", width=8, height=4.6)
     panel = panels[0]

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roost.experiments.agents import AVOIDANCE, overload_row, run
-from roost.experiments.study import Cell, Desk, Findings, ReportTable, Row, Study, Value, distinct, figure, mean, pick
+from roost.experiments.study import (
+    Cell,
+    CellContext,
+    FigureRow,
+    FigureValue,
+    Findings,
+    ReportTable,
+    Study,
+    distinct,
+    figure,
+    mean,
+    pick,
+)
 from roost.plotting import PALETTE, new_figure
 
 if TYPE_CHECKING:
@@ -34,18 +46,18 @@ def merge_cells(quick: bool) -> list[Cell]:
 BUSY = {"machines": 10_000, "fill": 0.6, "rate": 60, "until": 300}
 
 
-def perform_merge(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
+def perform_merge(cell: Cell, context: CellContext) -> list[dict[str, FigureValue]]:
     """One run of a busy zone."""
     until, rate = float(cell["until"]), float(cell["rate"])
     arrival = np.sort(np.random.default_rng(cell["seed"]).random(round(rate * until)) * until)
-    result = run(cell, desk, arrival, until, strict=cell["strict"], **AVOIDANCE[cell["avoidance"]])
+    result = run(cell, context, arrival, until, strict=cell["strict"], **AVOIDANCE[cell["avoidance"]])
     row = overload_row(cell, result, until)
     commits = "strict" if cell["strict"] else "merge"
     conflicts = result.summary["conflicts"]
     return [row | {"commits": commits, "seed": cell["seed"], "conflicts": conflicts}]
 
 
-def find_merge(rows: Sequence[Row]) -> Findings:
+def find_merge(rows: Sequence[FigureRow]) -> Findings:
     """How many conflicts fewer."""
     table, drops = [], {}
     for name in distinct(rows, "avoidance"):
@@ -69,7 +81,7 @@ def find_merge(rows: Sequence[Row]) -> Findings:
     )
 
 
-def draw_merge(rows: Sequence[Row]) -> Figure:
+def draw_merge(rows: Sequence[FigureRow]) -> Figure:
     """Bars, beside each other."""
     shown, (panel,) = new_figure(1, 1, title="Merging against refusing", width=7, height=3.8)
     names = distinct(rows, "avoidance")

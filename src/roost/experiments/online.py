@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from roost.experiments.departures import Distribution, Node, Size, free_later, room, some_room
+from roost.experiments.departures import Node, Size, SizeShares, free_later, room, some_room
 from roost.experiments.study import (
     Cell,
-    Desk,
+    CellContext,
+    FigureRow,
+    FigureValue,
     Findings,
     ReportTable,
-    Row,
     Study,
-    Value,
     beyond_chance,
     distinct,
     figure,
@@ -90,7 +90,7 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
+def perform(cell: Cell, context: CellContext) -> list[dict[str, FigureValue]]:
     """Random states: how likely it is that VM_b can be deployed, by how the new VM was placed."""
     rng = np.random.default_rng([cell["seed"], cell["nodes"]])
     found: dict[tuple[float, str], list[tuple[float, bool]]] = {}
@@ -102,7 +102,7 @@ def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
             for name, choose in CHOICES.items():
                 own = likely[choose(state, likely)][state.later]
                 found.setdefault((leaving, name), []).append((float(own), own == best))
-        desk.tell((done + 1) / cell["states"], done + 1)
+        context.tell((done + 1) / cell["states"], done + 1)
     return [
         {
             "nodes": cell["nodes"],
@@ -151,7 +151,7 @@ def outlook(state: Situation, leaving: Fraction) -> Outlook:
     }
 
 
-def _placed(state: Situation, leaving: Fraction) -> Mapping[int, Sequence[Distribution]]:
+def _placed(state: Situation, leaving: Fraction) -> Mapping[int, Sequence[SizeShares]]:
     """What is free on each node later, by the node that the new VM goes to."""
     before = [free_later(node, leaving) for node in state.nodes]
     beside = {option: free_later(state.nodes[option].beside(state.new), leaving) for option in state.options}
@@ -201,7 +201,7 @@ def work_out(state: Situation) -> Worked:
     return Worked(tuple(sum(each, Fraction(0)) for each in rooms), tuple(some_room(each) for each in rooms))
 
 
-def find(rows: Sequence[Row]) -> Findings:
+def find(rows: Sequence[FigureRow]) -> Findings:
     """The example beside the slides', and what a choice is worth in general."""
     drawn, exact = work_out(DRAWN), work_out(EXACT)
     reproduced = drawn.expected == exact.probability == SLIDES
@@ -226,7 +226,7 @@ def find(rows: Sequence[Row]) -> Findings:
     return Findings(reproduced and best, verdict, [_example(drawn, exact), *_general(rows, settings)], REMARKS)
 
 
-def _gain(rows: Sequence[Row], over: str, **setting: Value) -> list[Row]:
+def _gain(rows: Sequence[FigureRow], over: str, **setting: FigureValue) -> list[FigureRow]:
     """What awareness brings, seed by seed: the states are the same."""
     aware, other = (pick(rows, choice=name, **setting) for name in (AWARE_OF_ANY, over))
     both = zip(numbers(aware, "probability"), numbers(other, "probability"), strict=True)
@@ -249,7 +249,7 @@ def _shown(figures: Sequence[Fraction]) -> list[str]:
     return [f"{16 * each}/16" if 16 % each.denominator == 0 else str(each) for each in figures]
 
 
-def _general(rows: Sequence[Row], settings: Sequence[tuple[int, float]]) -> list[ReportTable]:
+def _general(rows: Sequence[FigureRow], settings: Sequence[tuple[int, float]]) -> list[ReportTable]:
     titles = {
         "probability": "Probability that VM_b can be deployed, %, by how the new VM was placed",
         "best": "States in which no other node would have left a larger probability, %",
@@ -287,7 +287,7 @@ REMARKS = (
 )
 
 
-def draw(rows: Sequence[Row]) -> Figure:
+def draw(rows: Sequence[FigureRow]) -> Figure:
     """Over the probability of leaving: what a choice loses against the best one, and how often it is the best."""
     sizes, leaving = distinct(rows, "nodes"), distinct(rows, "leaving")
     shown, panels = new_figure(2, len(sizes), title="Placing with departures in mind", height=7.0, sharey="row")
@@ -305,11 +305,11 @@ def draw(rows: Sequence[Row]) -> Figure:
     return shown
 
 
-def _lost(rows: Sequence[Row], name: str) -> float:
+def _lost(rows: Sequence[FigureRow], name: str) -> float:
     return 100 * (mean(pick(rows, choice=name), "probability") - mean(pick(rows, choice=AWARE), "probability"))
 
 
-def _often(rows: Sequence[Row], name: str) -> float:
+def _often(rows: Sequence[FigureRow], name: str) -> float:
     return 100 * mean(pick(rows, choice=name), "best")
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from roost.experiments.catalogue import find_study
-from roost.experiments.study import Cell, Desk, Findings, Study, Value
+from roost.experiments.study import Cell, CellContext, FigureValue, Findings, Study
 from roost.experiments.writing import write
 from roost.model.errors import InvalidInput
 from roost.sim.processes import ENDED, WAITS, Tell, Told, perform_in_turn, perform_together
@@ -47,7 +47,7 @@ class CellResult(msgspec.Struct, frozen=True):
     """What a cell found, and what it took."""
 
     settings: dict[str, Any]
-    rows: list[dict[str, Value]]
+    rows: list[dict[str, FigureValue]]
     seconds: float
     peak_mb: float
 
@@ -109,7 +109,7 @@ def perform_cell(folder: Path, label: str, tell: Tell) -> None:
         operations = done
         tell(share, done)
 
-    rows = find_study(performance.study).perform(cell, Desk(checkpoint, note))
+    rows = find_study(performance.study).perform(cell, CellContext(checkpoint, note))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     found = CellResult(dict(cell.settings), rows, time.perf_counter() - started, peak)
     part = _kept(folder, label).with_suffix(".part")

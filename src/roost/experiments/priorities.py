@@ -14,25 +14,25 @@ import numpy as np
 from roost.experiments.simulated import changed, simulate
 from roost.experiments.study import (
     Cell,
-    Desk,
+    CellContext,
+    FigureRow,
+    FigureValue,
     Findings,
     ReportTable,
-    Row,
     Study,
-    Value,
     distinct,
     figure,
     mean,
     numbers,
     pick,
 )
+from roost.model.spans import HOUR
 from roost.plotting import PALETTE, new_figure
 from roost.rules.policy import Policy
 from roost.sim.experiment import Experiment, Fleet
 from roost.sim.fleet import zone_for
 from roost.sim.result import RunResult
 from roost.sim.statistics import estimate
-from roost.traces.arrivals import HOUR
 from roost.traces.assembly import assemble
 from roost.traces.sources import find_workload
 from roost.traces.window import cut
@@ -111,7 +111,7 @@ def with_spot(regular: Workload, cores: float, hours: float, seed: int) -> Workl
     )
 
 
-def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
+def perform(cell: Cell, context: CellContext) -> list[dict[str, FigureValue]]:
     """One run."""
     policy, workload = cell["policy"], cut(find_workload("azure-2017"), end=cell["hours"] * HOUR)
     experiment = Experiment(
@@ -124,11 +124,11 @@ def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
     zone = zone_for(experiment, workload)
     if policy != NO_SPOT:
         workload = with_spot(workload, cell["spot"] * zone.cores, cell["spot_hours"], cell["seed"])
-    result = simulate(experiment, policy, cell["seed"], desk, policy_of, on=(workload, zone))
+    result = simulate(experiment, policy, cell["seed"], context, policy_of, on=(workload, zone))
     return [{**{name: cell[name] for name in ("kind", "policy", "seed")}, **measures(result, workload)}]
 
 
-def measures(result: RunResult, workload: Workload) -> dict[str, Value]:
+def measures(result: RunResult, workload: Workload) -> dict[str, FigureValue]:
     """What a run comes to, for each priority."""
     found, warm_up = result.summary, float(result.facts["warm_up_s"])
     answered = result.requests.filter((result.requests["request"] >= 0) & (result.requests["time_s"] >= warm_up))
@@ -146,7 +146,7 @@ def measures(result: RunResult, workload: Workload) -> dict[str, Value]:
     }
 
 
-def find(rows: Sequence[Row]) -> Findings:
+def find(rows: Sequence[FigureRow]) -> Findings:
     """What spot VMs bring, and what they cost whom."""
     gain = pick(rows, kind="gain")
     alone, unaware, safe = (pick(gain, policy=name) for name in (NO_SPOT, BEST_FIT, SAFEST))
@@ -167,18 +167,18 @@ def find(rows: Sequence[Row]) -> Findings:
     return Findings(not missed, "; missed: ".join([verdict, *missed]), _tables(rows), REMARKS)
 
 
-def _difference(rows: Sequence[Row], base: Sequence[Row], name: str) -> list[float]:
+def _difference(rows: Sequence[FigureRow], base: Sequence[FigureRow], name: str) -> list[float]:
     """Seed by seed: the regular requests are the same."""
     return [a - b for a, b in zip(numbers(rows, name), numbers(base, name), strict=True)]
 
 
-def _unhurt(rows: Sequence[Row], base: Sequence[Row], name: str, most: float) -> bool:
+def _unhurt(rows: Sequence[FigureRow], base: Sequence[FigureRow], name: str, most: float) -> bool:
     """Whether it is not lower by more than the least that could matter, or by no more than chance explains."""
     change = estimate(_difference(rows, base, name))
     return change.mean >= -most or change.mean + (change.margin or 0.0) >= 0
 
 
-def _tables(rows: Sequence[Row]) -> list[ReportTable]:
+def _tables(rows: Sequence[FigureRow]) -> list[ReportTable]:
     columns = {
         "regular accepted %": ("acceptance", 3, 100.0),
         "regular VMs placed %": ("fulfilment", 2, 100.0),
@@ -193,7 +193,9 @@ def _tables(rows: Sequence[Row]) -> list[ReportTable]:
         "hours until an eviction": ("survival_hours", 1, 1.0),
     }
 
-    def table(title: str, first: str, own: Sequence[Row], shown: dict[str, tuple[str, int, float]]) -> ReportTable:
+    def table(
+        title: str, first: str, own: Sequence[FigureRow], shown: dict[str, tuple[str, int, float]]
+    ) -> ReportTable:
         lines = [
             [name, *(figure(pick(own, policy=name), *how) for how in shown.values())]
             for name in distinct(own, "policy")
@@ -214,7 +216,7 @@ def _tables(rows: Sequence[Row]) -> list[ReportTable]:
     ]
 
 
-def _balance(rows: Sequence[Row]) -> list[Row]:
+def _balance(rows: Sequence[FigureRow]) -> list[FigureRow]:
     """What was tried of it, and the default policy, in order."""
     as_it_is = [{**row, "policy": AS_IT_IS} for row in pick(rows, kind="gain", policy=SAFEST)]
     tried = pick(rows, kind="balance")
@@ -254,7 +256,7 @@ REMARKS = (
 )
 
 
-def draw(rows: Sequence[Row]) -> Figure:
+def draw(rows: Sequence[FigureRow]) -> Figure:
     """Utilisation by priority, evictions, and packing against evictions."""
     shown, (used, evicted, balance) = new_figure(1, 3, title="Two priorities in one zone", height=4.4)
     gain = pick(rows, kind="gain")

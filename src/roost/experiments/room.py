@@ -11,14 +11,14 @@ from roost.agent.verbs.machine import SetMachine
 from roost.experiments.room_demand import OVERLOAD, WHOLE, Span
 from roost.experiments.room_findings import TARGETS, draw, find
 from roost.experiments.room_life import Life
-from roost.experiments.study import Cell, Desk, Study, Value
+from roost.experiments.study import Cell, CellContext, FigureValue, Study
 from roost.model.request import VM
 from roost.model.rows import MachineState
 from roost.model.thresholds import Thresholds
 from roost.rules.policy import Policy
 from roost.sim.simulation import Progress
 from roost.store.ledger import Ledger
-from roost.whatif.stage import TrialZone
+from roost.whatif.trial_zone import TrialZone
 
 TRIED = 12  # machines of a sample that are tried to be healed from
 PAST = 1_000  # added to a seed: a cluster's past is not what comes
@@ -51,24 +51,24 @@ def cells(quick: bool) -> list[Cell]:
     return found
 
 
-def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
+def perform(cell: Cell, context: CellContext) -> list[dict[str, FigureValue]]:
     """One life, or the states of one."""
     span = Span(cell["machines"], cell["days"], cell["warm_up"], cell["seed"])
     if cell["kind"] == "state":
-        return _states(cell, span, desk)
+        return _states(cell, span, context)
     if cell["kind"] == "history":
-        kept = _from_history(span, _part(desk, 0.0, 0.4))
-        return [_with(kept, "history", span, _part(desk, 0.4, 1.0))]
+        kept = _from_history(span, _part(context, 0.0, 0.4))
+        return [_with(kept, "history", span, _part(context, 0.4, 1.0))]
     kept = Thresholds(new=cell["new"], scale_out=cell["scale_out"])
-    return [_with(kept, cell["kind"], span, _part(desk, 0.0, 1.0))]
+    return [_with(kept, cell["kind"], span, _part(context, 0.0, 1.0))]
 
 
-def _part(desk: Desk, begin: float, end: float) -> Progress:
+def _part(context: CellContext, begin: float, end: float) -> Progress:
     """Tells how far a cell is, by how far one part of it is."""
-    return lambda share, done: desk.tell(begin + share * (end - begin), done)
+    return lambda share, done: context.tell(begin + share * (end - begin), done)
 
 
-def _with(kept: Thresholds, kind: str, span: Span, tell: Progress) -> dict[str, Value]:
+def _with(kept: Thresholds, kind: str, span: Span, tell: Progress) -> dict[str, FigureValue]:
     """What comes of keeping machines empty."""
     life = Life(span, "fast", kept)
     return {"kind": kind, "new": kept.new, "scale_out": kept.scale_out, **life.measured(life.run(tell))}
@@ -84,9 +84,9 @@ def _from_history(span: Span, tell: Progress) -> Thresholds:
     return found.thresholds
 
 
-def _states(cell: Cell, span: Span, desk: Desk) -> list[dict[str, Value]]:
+def _states(cell: Cell, span: Span, context: CellContext) -> list[dict[str, FigureValue]]:
     """A cluster without thresholds, looked at once a day: how full, how many empty, what could be healed and hosted."""
-    rows: list[dict[str, Value]] = []
+    rows: list[dict[str, FigureValue]] = []
     random, policy = np.random.default_rng([span.seed, 10]), Policy.named(cell["policy"])
 
     def look() -> None:
@@ -109,7 +109,7 @@ def _states(cell: Cell, span: Span, desk: Desk) -> list[dict[str, Value]]:
         )
 
     life = Life(span, cell["policy"], Thresholds(), cell["load"], every=1.0, looked=look)
-    life.run(_part(desk, 0.0, 1.0))
+    life.run(_part(context, 0.0, 1.0))
     return rows
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from roost.admission.thresholds import DAY
 from roost.model.request import VM, Request
+from roost.model.spans import DAY
 from roost.model.synthetic import standard_generations, standard_vm_types
 from roost.model.thresholds import Thresholds
 from roost.model.zone import DEFAULT_BANDS, DEFAULT_RESOURCES, MachineGroup, Zone

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from roost.admission.thresholds import Targets
-from roost.experiments.study import Findings, ReportTable, Row, figure, mean, numbers, pick, rises
+from roost.experiments.study import FigureRow, Findings, ReportTable, figure, mean, numbers, pick, rises
 from roost.plotting import DASHES, PALETTE, QUIET, new_figure
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TARGETS = Targets(healing=0.01, scale_out=0.05, window_hours=24.0)
 
 
-def find(rows: Sequence[Row]) -> Findings:
+def find(rows: Sequence[FigureRow]) -> Findings:
     """Whether empty machines tell what utilisation does not, and failures fall as thresholds rise."""
     healing, growth = (_sweep(rows, kind) for kind in ("healing", "growth"))
     without, having = _by_emptiness(pick(rows, kind="state"))
@@ -64,42 +64,42 @@ REMARKS = [
 ]
 
 
-def _sweep(rows: Sequence[Row], kind: str) -> dict[int, list[Row]]:
+def _sweep(rows: Sequence[FigureRow], kind: str) -> dict[int, list[FigureRow]]:
     """The rows of a sweep, by the machines of the buffer that it varies."""
-    found: dict[int, list[Row]] = {}
+    found: dict[int, list[FigureRow]] = {}
     for row in pick(rows, kind=kind):
         new, scale_out = int(row["new"] or 0), int(row["scale_out"] or 0)
         found.setdefault(scale_out if kind == "healing" else new - scale_out, []).append(row)
     return dict(sorted(found.items()))
 
 
-def _falls(sweep: dict[int, list[Row]], name: str) -> bool:
+def _falls(sweep: dict[int, list[FigureRow]], name: str) -> bool:
     means = [mean(some, name) for some in sweep.values()]
     return rises(means[::-1]) and means[0] > means[-1]
 
 
-def _ends(sweep: dict[int, list[Row]], name: str) -> tuple[float, float]:
+def _ends(sweep: dict[int, list[FigureRow]], name: str) -> tuple[float, float]:
     """With the smallest and with the largest buffer."""
     first, *_, last = sweep.values()
     return mean(first, name), mean(last, name)
 
 
-def _by_emptiness(states: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+def _by_emptiness(states: Sequence[FigureRow]) -> tuple[list[FigureRow], list[FigureRow]]:
     """Those without an empty machine, and those that have one."""
     return [row for row in states if row["empty"] == 0], [row for row in states if row["empty"] != 0]
 
 
-def _overlap(without: Sequence[Row], having: Sequence[Row]) -> float:
+def _overlap(without: Sequence[FigureRow], having: Sequence[FigureRow]) -> float:
     """How far the utilisation of those with an empty machine reaches into that of those without."""
     return max(numbers(having, "utilisation"), default=0.0) - min(numbers(without, "utilisation"), default=1.0)
 
 
 def _tables(
-    without: Sequence[Row],
-    having: Sequence[Row],
-    healing: dict[int, list[Row]],
-    growth: dict[int, list[Row]],
-    history: Sequence[Row],
+    without: Sequence[FigureRow],
+    having: Sequence[FigureRow],
+    healing: dict[int, list[FigureRow]],
+    growth: dict[int, list[FigureRow]],
+    history: Sequence[FigureRow],
 ) -> list[ReportTable]:
     states = [
         [
@@ -118,14 +118,14 @@ def _tables(
         "never healed %",
     ]
 
-    def measured(some: Sequence[Row]) -> list[str]:
+    def measured(some: Sequence[FigureRow]) -> list[str]:
         return [
             figure(some, "utilisation", 1, 100), figure(some, "empty", 1), figure(some, "scale_out_failures", 2, 100),
             figure(some, "bad_days", 1, 100), figure(some, "healing_failures", 3, 100),
             figure(some, "never_healed", 3, 100),
         ]  # fmt: skip
 
-    def by_size(sweep: dict[int, list[Row]]) -> list[list[str]]:
+    def by_size(sweep: dict[int, list[FigureRow]]) -> list[list[str]]:
         return [[str(spare), *measured(some)] for spare, some in sweep.items()]
 
     computed = [[figure(history, "new", 1), figure(history, "scale_out", 1), *measured(history)]]
@@ -138,7 +138,7 @@ def _tables(
     ]
 
 
-def draw(rows: Sequence[Row]) -> Figure:
+def draw(rows: Sequence[FigureRow]) -> Figure:
     """What utilisation tells, what thresholds bring, and what they cost."""
     shown, (states, growth, healing, cost) = new_figure(2, 2, title="Room for growth and healing", height=8.0)
     without, having = _by_emptiness(pick(rows, kind="state"))
@@ -164,7 +164,7 @@ def draw(rows: Sequence[Row]) -> Figure:
     return shown
 
 
-def _lines(panel: Axes, sweep: dict[int, list[Row]], columns: dict[str, str]) -> None:
+def _lines(panel: Axes, sweep: dict[int, list[FigureRow]], columns: dict[str, str]) -> None:
     for i, (name, label) in enumerate(columns.items()):
         heights = [100 * mean(some, name) for some in sweep.values()]
         panel.plot(list(sweep), heights, color=PALETTE[i], linestyle=DASHES[i], marker="o", label=label)

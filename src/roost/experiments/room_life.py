@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roost.admission.history import ClusterHistory, ZoneHistory
-from roost.admission.thresholds import DAY
 from roost.agent.operation import Answer, Operation
 from roost.agent.verbs.machine import SetMachine
 from roost.experiments.room_demand import CLUSTER, GENERATION, OVERLOAD, Span, draw_demand, make_cluster
-from roost.experiments.study import Value
+from roost.experiments.study import FigureValue
 from roost.model.request import VM
+from roost.model.spans import DAY
 from roost.model.thresholds import Thresholds
 from roost.placing.allocator import Allocator
 from roost.sim.experiment import Experiment, Faults
@@ -113,7 +113,7 @@ class Life:
 
     # ------------------------------------------------------------------------------------------------ afterwards
 
-    def measured(self, result: RunResult) -> dict[str, Value]:
+    def measured(self, result: RunResult) -> dict[str, FigureValue]:
         """What came of it after the warm-up."""
         grew, new = self._requests(growing=True), self._requests(growing=False)
         failed = grew.filter(grew["status"] != "placed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from roost.experiments.study import Desk
+from roost.experiments.study import CellContext
 from roost.model.errors import InvalidInput
 from roost.model.zone import Zone
 from roost.rules.policy import SHIPPED, Policy
@@ -23,21 +23,21 @@ def simulate(
     experiment: Experiment,
     policy: str,
     seed: int,
-    desk: Desk,
+    context: CellContext,
     find: Callable[[str], Policy] = find_policy,
     on: tuple[Workload, Zone] | None = None,
 ) -> RunResult:
     """One run of an experiment. `find`: the policies that it may use, by name; `on`: instead of what it describes."""
     workload, zone = on or stage(experiment, seed)[:2]
     simulation = Simulation(experiment, policy, seed, workload, zone, find)
-    saved = desk.checkpoint
+    saved = context.checkpoint
     if saved.exists():
         try:
             simulation.go_on(saved.read_bytes())
         except InvalidInput:
             saved.unlink()  # of another version: begin anew
 
-    return simulation.run(lambda share, done: desk.tell(min(share, NEARLY), done), keeper(saved))
+    return simulation.run(lambda share, done: context.tell(min(share, NEARLY), done), keeper(saved))
 
 
 def changed(base: str, pattern: str, replacement: str) -> Policy:

@@ -10,12 +10,12 @@ import numpy as np
 from roost.experiments.agents import AVOIDANCE, MODELS, agents_in_words, measures_time, overload_row, run
 from roost.experiments.study import (
     Cell,
-    Desk,
+    CellContext,
+    FigureRow,
+    FigureValue,
     Findings,
     ReportTable,
-    Row,
     Study,
-    Value,
     distinct,
     figure,
     mean,
@@ -57,14 +57,14 @@ def speed_cells(quick: bool) -> list[Cell]:
     ]
 
 
-def perform_speed(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
+def perform_speed(cell: Cell, context: CellContext) -> list[dict[str, FigureValue]]:
     """One run."""
     rate, count = BASE_RATE * cell["speed"], cell["requests"]
     until = count / rate
     arrival = np.sort(np.random.default_rng(cell["seed"]).random(count) * until)
     # What is still under way when the last request arrives is given a moment.
     settings = {**cell.settings, "rate": rate}
-    result = run(cell, desk, arrival, until + GRACE_SECONDS, **AVOIDANCE[cell["avoidance"]], pipeline=2)
+    result = run(cell, context, arrival, until + GRACE_SECONDS, **AVOIDANCE[cell["avoidance"]], pipeline=2)
     requests = result.requests.filter(result.requests["status"] == "placed")
     answers = np.sort((requests["time_s"] + requests["latency_s"]).to_numpy())
     row = overload_row(Cell(cell.label, settings), result, until + GRACE_SECONDS)
@@ -77,7 +77,7 @@ def perform_speed(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
 GRACE_SECONDS = 20.0
 
 
-def find_speed(rows: Sequence[Row]) -> Findings:
+def find_speed(rows: Sequence[FigureRow]) -> Findings:
     """What is reached."""
     paper, own = pick(rows, latency="paper"), pick(rows, latency="measured")
     best = max(paper, key=lambda row: row["throughput"] or 0)
@@ -120,7 +120,7 @@ def find_speed(rows: Sequence[Row]) -> Findings:
     return Findings(top > 10_000 and rises(ratios), verdict, [ReportTable("Time sped up", headings, table)], remarks)
 
 
-def draw_speed(rows: Sequence[Row]) -> Figure:
+def draw_speed(rows: Sequence[FigureRow]) -> Figure:
     """Throughput, conflicts and rejections over what is asked for."""
     shown, panels = new_figure(1, 3, title="Time sped up", height=4.0)
     for panel, (title, column, scale) in zip(
@@ -143,7 +143,7 @@ def draw_speed(rows: Sequence[Row]) -> Figure:
     return shown
 
 
-def _by_speed(panel: Axes, rows: Sequence[Row], column: str, scale: float) -> None:
+def _by_speed(panel: Axes, rows: Sequence[FigureRow], column: str, scale: float) -> None:
     lines = dict.fromkeys((row["latency"], row["avoidance"], row["agents"]) for row in rows)
     colours = {count: PALETTE[i % len(PALETTE)] for i, count in enumerate(distinct(rows, "agents"))}
     for latency, avoidance, count in lines:

@@ -10,12 +10,12 @@ import numpy as np
 from roost.experiments.agents import MODELS, agents_in_words, measures_time, per_second, run
 from roost.experiments.study import (
     Cell,
-    Desk,
+    CellContext,
+    FigureRow,
+    FigureValue,
     Findings,
     ReportTable,
-    Row,
     Study,
-    Value,
     distinct,
     figure,
     mean,
@@ -52,12 +52,12 @@ def spike_arrivals(scale: float, until: float, seed: int) -> NDArray[np.float64]
     return np.sort(np.concatenate((quiet, spike)))
 
 
-def perform_spike(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
+def perform_spike(cell: Cell, context: CellContext) -> list[dict[str, FigureValue]]:
     """One run: what came and what was placed in each second, and when the spike was cleared."""
     until = float(cell["until"])
     arrival = spike_arrivals(cell["scale"], until, cell["seed"])
-    result = run(cell, desk, arrival, until, favourites=False)
-    key: dict[str, Value] = {"agents": cell["agents"], "latency": cell["latency"]}
+    result = run(cell, context, arrival, until, favourites=False)
+    key: dict[str, FigureValue] = {"agents": cell["agents"], "latency": cell["latency"]}
     came = np.bincount(arrival.astype(np.int64), minlength=int(until))[: int(until)]
     placed = per_second(result, until)
     rows = [
@@ -68,7 +68,7 @@ def perform_spike(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
     spiky = (requests["time_s"] >= SPIKE_FROM) & (requests["time_s"] < SPIKE_FROM + SPIKE_SECONDS)
     answers = (requests["time_s"] + requests["latency_s"]).filter(spiky)
     unanswered = int(((arrival >= SPIKE_FROM) & (arrival < SPIKE_FROM + SPIKE_SECONDS)).sum()) - len(answers)
-    summary: dict[str, Value] = {
+    summary: dict[str, FigureValue] = {
         **key,
         "what": "run",
         "cleared_s": (until if unanswered else float(answers.to_numpy().max())) - SPIKE_FROM,
@@ -81,7 +81,7 @@ def perform_spike(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
     return [*rows, summary]
 
 
-def find_spike(rows: Sequence[Row]) -> Findings:
+def find_spike(rows: Sequence[FigureRow]) -> Findings:
     """How long it took, by agents."""
     table, factors = [], {}
     for latency in distinct(rows, "latency"):
@@ -122,7 +122,7 @@ def find_spike(rows: Sequence[Row]) -> Findings:
     return Findings(cannot and gain >= 3, verdict, [ReportTable("The spike, by agents", headings, table)], remarks)
 
 
-def draw_spike(rows: Sequence[Row]) -> Figure:
+def draw_spike(rows: Sequence[FigureRow]) -> Figure:
     """What came as bars, what was placed as lines."""
     models = distinct(rows, "latency")
     shown, panels = new_figure(1, len(models), title="A spike, and ever more agents", height=4.2, sharey=True)

@@ -17,8 +17,8 @@ from roost.sim.statistics import estimate
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Value = float | int | str | None
-Row = Mapping[str, Value]
+FigureValue = float | int | str | None
+FigureRow = Mapping[str, FigureValue]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Desk:
+class CellContext:
     """What a cell has while it is performed: where to keep what an interruption must not lose, whom to tell."""
 
     checkpoint: Path
@@ -68,28 +68,28 @@ class Study:
     source: str  # which document, which part of it
     question: str
     cells: Callable[[bool], Sequence[Cell]]  # of the quick form, or of the whole
-    perform: Callable[[Cell, Desk], list[dict[str, Value]]]
-    find: Callable[[Sequence[Row]], Findings]
-    draw: Callable[[Sequence[Row]], Figure]
+    perform: Callable[[Cell, CellContext], list[dict[str, FigureValue]]]
+    find: Callable[[Sequence[FigureRow]], Findings]
+    draw: Callable[[Sequence[FigureRow]], Figure]
     alone: Callable[[Cell], bool] = lambda _: False  # whether nothing may run beside a cell: it measures time
 
 
-def pick(rows: Sequence[Row], **wanted: Value) -> list[Row]:
+def pick(rows: Sequence[FigureRow], **wanted: FigureValue) -> list[FigureRow]:
     """The rows with these values."""
     return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
 
 
-def numbers(rows: Sequence[Row], name: str) -> list[float]:
+def numbers(rows: Sequence[FigureRow], name: str) -> list[float]:
     """A column, without what was not measured."""
     return [float(value) for row in rows if (value := row.get(name)) is not None]
 
 
-def mean(rows: Sequence[Row], name: str) -> float:
+def mean(rows: Sequence[FigureRow], name: str) -> float:
     """Of a column."""
     return estimate(numbers(rows, name)).mean
 
 
-def figure(rows: Sequence[Row], name: str, digits: int = 1, scale: float = 1.0) -> str:
+def figure(rows: Sequence[FigureRow], name: str, digits: int = 1, scale: float = 1.0) -> str:
     """A column's mean with its interval over the rows: `87.3 ± 0.4`."""
     values = [scale * value for value in numbers(rows, name)]
     if not values:
@@ -99,13 +99,13 @@ def figure(rows: Sequence[Row], name: str, digits: int = 1, scale: float = 1.0) 
     return f"{found.mean:,.{digits}f}{margin}"
 
 
-def beyond_chance(rows: Sequence[Row], name: str) -> bool:
+def beyond_chance(rows: Sequence[FigureRow], name: str) -> bool:
     """Whether it is more than nothing, over the seeds; of one seed nobody knows."""
     found = estimate(numbers(rows, name))
     return found.mean - (found.margin or 0.0) > 0
 
 
-def distinct(rows: Sequence[Row], name: str) -> list[Any]:
+def distinct(rows: Sequence[FigureRow], name: str) -> list[Any]:
     """The values of a column, each once, as they first come."""
     return list(dict.fromkeys(row[name] for row in rows if row.get(name) is not None))
 

@@ -15,12 +15,12 @@ import numpy as np
 from roost.experiments.simulated import changed, simulate
 from roost.experiments.study import (
     Cell,
-    Desk,
+    CellContext,
+    FigureRow,
+    FigureValue,
     Findings,
     ReportTable,
-    Row,
     Study,
-    Value,
     beyond_chance,
     distinct,
     figure,
@@ -120,7 +120,7 @@ def policy_of(name: str) -> Policy:
     )
 
 
-def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
+def perform(cell: Cell, context: CellContext) -> list[dict[str, FigureValue]]:
     """One run."""
     machines, days, utilisation = cell["machines"], cell["days"], cell["utilisation"]
     zone = even_zone(machines) if cell["zone"] == EVEN else find_zone(f"synthetic:{machines}")
@@ -135,7 +135,7 @@ def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
         warm_up=f"{cell['warm_up_days']}d",
         until=f"{days}d",
     )
-    result = simulate(experiment, cell["policy"], cell["seed"], desk, policy_of, on=(workload, zone))
+    result = simulate(experiment, cell["policy"], cell["seed"], context, policy_of, on=(workload, zone))
     timeline = result.timeline.filter(result.timeline["warm"] == 1)
     resources = [r.name for r in zone.resources]
     waste = {name: 1.0 - float(np.mean(timeline[f"density_{name}"].to_numpy())) for name in resources}
@@ -153,7 +153,7 @@ def perform(cell: Cell, desk: Desk) -> list[dict[str, Value]]:
     ]
 
 
-def find(rows: Sequence[Row]) -> Findings:
+def find(rows: Sequence[FigureRow]) -> Findings:
     """How much less is wasted than with each baseline."""
     tables, verdicts, missed = [], [], []
     for zone in distinct(rows, "zone"):
@@ -170,7 +170,7 @@ def find(rows: Sequence[Row]) -> Findings:
     return Findings(not missed, verdict, tables, REMARKS)
 
 
-def _missed(zone: str, saved: Mapping[str, Sequence[Row]]) -> list[str]:
+def _missed(zone: str, saved: Mapping[str, Sequence[FigureRow]]) -> list[str]:
     """Of what is asked for: less waste than simple baselines; in an even zone by 40 %, and less than by cores alone.
 
     In the other zone the resources that nobody runs out of are unused whoever places, and only cores are scarce.
@@ -183,18 +183,18 @@ def _missed(zone: str, saved: Mapping[str, Sequence[Row]]) -> list[str]:
     return missed + [f"{SLIDES_REDUCTION:.0%} less than {base}" for base in little]
 
 
-def _performed(rows: Sequence[Row], policies: Sequence[str]) -> list[str]:
+def _performed(rows: Sequence[FigureRow], policies: Sequence[str]) -> list[str]:
     """Those that were, which are not all in the quick form."""
     return [policy for policy in policies if pick(rows, policy=policy)]
 
 
-def saving(rows: Sequence[Row], policy: str, base: str) -> list[Row]:
+def saving(rows: Sequence[FigureRow], policy: str, base: str) -> list[FigureRow]:
     """The share of a baseline's waste that a policy saves, seed by seed: the requests are the same."""
     both = zip(pick(rows, policy=policy), pick(rows, policy=base), strict=True)
     return [{name: 1 - mean([own], name) / mean([other], name) for name in _wastes(rows)} for own, other in both]
 
 
-def _wastes(rows: Sequence[Row]) -> list[str]:
+def _wastes(rows: Sequence[FigureRow]) -> list[str]:
     """The columns of waste that this zone has."""
     return [name for name in rows[0] if name.startswith("waste") and rows[0][name] is not None]
 
@@ -203,7 +203,7 @@ def _named(column: str) -> str:
     return column.removeprefix("waste").removeprefix("_") or "all resources"
 
 
-def _levels(zone: str, rows: Sequence[Row]) -> ReportTable:
+def _levels(zone: str, rows: Sequence[FigureRow]) -> ReportTable:
     headings = ["policy", *(_named(name) for name in _wastes(rows)), "machines in use", "utilisation", "fulfilment"]
     columns = [*_wastes(rows), "in_use", "utilisation", "fulfilment"]
     table = [
@@ -213,7 +213,7 @@ def _levels(zone: str, rows: Sequence[Row]) -> ReportTable:
     return ReportTable(f"Waste, %, in a zone where {ZONES[zone]}", headings, table)
 
 
-def _savings(zone: str, rows: Sequence[Row]) -> ReportTable:
+def _savings(zone: str, rows: Sequence[FigureRow]) -> ReportTable:
     table, baselines = [], _performed(rows, BASELINES)
     for policy in _performed(rows, OURS):
         saved = {base: saving(rows, policy, base) for base in baselines}
@@ -250,7 +250,7 @@ REMARKS = (
 )
 
 
-def draw(rows: Sequence[Row]) -> Figure:
+def draw(rows: Sequence[FigureRow]) -> Figure:
     """Bars by policy, a panel for each zone."""
     zones = distinct(rows, "zone")
     shown, panels = new_figure(1, len(zones), title="Unused on machines in use", height=4.6, sharey=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roost.experiments.study import Findings, ReportTable, Row, Study
+from roost.experiments.study import FigureRow, Findings, ReportTable, Study
 from roost.plotting import save
 from roost.sim.formats import span
 
@@ -19,7 +19,7 @@ def write(
     study: Study,
     quick: bool,
     cells: Mapping[str, Mapping[str, Any]],
-    rows: Sequence[Row],
+    rows: Sequence[FigureRow],
     findings: Findings,
     seconds: float,
 ) -> None:
@@ -30,7 +30,7 @@ def write(
     (folder / REPORT).write_text(text, encoding="utf-8")
 
 
-def _write_rows(path: Path, rows: Sequence[Row]) -> None:
+def _write_rows(path: Path, rows: Sequence[FigureRow]) -> None:
     names = list(dict.fromkeys(name for row in rows for name in row))
     names.insert(0, names.pop(names.index("cell")))
     with path.open("w", newline="", encoding="utf-8") as file:

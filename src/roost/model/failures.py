@@ -13,7 +13,9 @@ import math
 
 import msgspec
 
-HALF_LIFE = 21 * 86_400.0  # seconds
+from roost.model.spans import DAY
+
+HALF_LIFE = 21 * DAY
 
 
 class Failures(msgspec.Struct, frozen=True, gc=False):

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from roost.model.zone import Zone
 
 NAME = "zone"  # of the registry entry
-HOUR = 3_600.0
 DIGITS = 4
 MOST = 1e9  # VMs of a type in an hour
 TYPES = 8  # that are told apart: every change of a machine asks about each of them

@@ -6,14 +6,14 @@ from typing import Literal
 
 import msgspec
 
-Scope = Literal["read", "allocate", "operate", "admin"]
+TokenScope = Literal["read", "allocate", "operate", "admin"]
 
 
 class StoredToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is kept of a token: not the secret itself."""
 
     digest: str
-    scopes: tuple[Scope, ...]
+    scopes: tuple[TokenScope, ...]
     namespace: str = ""
     created: float = 0.0
     expires: float = 0.0  # 0: never

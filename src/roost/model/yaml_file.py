@@ -14,7 +14,7 @@ from roost.model.names import check_new_name
 
 T = TypeVar("T")
 DEEPEST, MOST_NODES = 20, 100_000
-Step = str | int
+PathStep = str | int
 
 
 class YamlFile:
@@ -22,7 +22,7 @@ class YamlFile:
 
     def __init__(self, path: Path | str, text: str | None = None) -> None:
         self.path, self.mistakes = Path(path), Mistakes()
-        self._lines: dict[tuple[Step, ...], int] = {}
+        self._lines: dict[tuple[PathStep, ...], int] = {}
         self._nodes = 0
         self._scalars = yaml.SafeLoader("")
         try:
@@ -40,7 +40,7 @@ class YamlFile:
         if not isinstance(self.data, dict):
             raise InvalidInput(f"{path}:1", "the file must hold a mapping of keys to values")
 
-    def _build(self, node: yaml.Node, at: tuple[Step, ...]) -> Any:
+    def _build(self, node: yaml.Node, at: tuple[PathStep, ...]) -> Any:
         self._nodes += 1
         if len(at) > DEEPEST or self._nodes > MOST_NODES:  # an alias may contain itself, or grow without end
             raise self.mistake(at[:1], "is nested too deeply or is too large", "write it without aliases")
@@ -63,20 +63,20 @@ class YamlFile:
         except (yaml.YAMLError, ValueError):
             raise self.mistake(at, f"{node.value!r} is not a {node.tag.rpartition(':')[2]}", "quote a text") from None
 
-    def mistake(self, at: tuple[Step, ...], problem: str, remedy: str = "") -> InvalidInput:
+    def mistake(self, at: tuple[PathStep, ...], problem: str, remedy: str = "") -> InvalidInput:
         """An error that points at the line of `at`, or of the nearest thing around it that has one."""
         return InvalidInput(self.where(at), problem, remedy)
 
-    def note(self, at: tuple[Step, ...], problem: str, remedy: str = "") -> None:
+    def note(self, at: tuple[PathStep, ...], problem: str, remedy: str = "") -> None:
         """Note such an error, to be told with all others."""
         self.mistakes.note(self.mistake(at, problem, remedy))
 
-    def note_name(self, at: tuple[Step, ...], name: str) -> None:
+    def note_name(self, at: tuple[PathStep, ...], name: str) -> None:
         """Note a name that nothing may be called."""
         with self.mistakes.noted():
             check_new_name(self.where(at), name)
 
-    def where(self, at: tuple[Step, ...]) -> str:
+    def where(self, at: tuple[PathStep, ...]) -> str:
         """The file, line and field of `at`; the line is that of the nearest thing around it that has one."""
         nearest = at
         while nearest not in self._lines:
@@ -84,13 +84,13 @@ class YamlFile:
         field = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in at).lstrip(".")
         return f"{self.path}:{self._lines[nearest]}: {field}".rstrip(": ")
 
-    def convert(self, value: Any, kind: type[T], at: tuple[Step, ...] = ()) -> T:
+    def convert(self, value: Any, kind: type[T], at: tuple[PathStep, ...] = ()) -> T:
         """`value`, found at `at`, as a checked `kind`."""
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             text, _, path = str(error).partition(" - at `$")
-            steps: list[Step] = [
+            steps: list[PathStep] = [
                 int(index) if index else name for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", path.rstrip("`"))
             ]
             where = (*at, *steps)
@@ -99,7 +99,7 @@ class YamlFile:
             remedy = f"the fields here are {known}" if unknown and known and not steps else ""
             raise self.mistake((*where, unknown[1]) if unknown else where, text, remedy) from None
 
-    def fields(self, value: Any, kind: type[Any], at: tuple[Step, ...] = ()) -> dict[str, Any]:
+    def fields(self, value: Any, kind: type[Any], at: tuple[PathStep, ...] = ()) -> dict[str, Any]:
         """The fields of a struct that are right, each converted on its own; what is wrong with others is noted."""
         if not isinstance(value, Mapping):
             with self.mistakes.noted():
@@ -119,7 +119,7 @@ class YamlFile:
                 self.note(at, f"Object missing required field `{name}`")
         return found
 
-    def checked(self, value: Any, kind: type[T], at: tuple[Step, ...]) -> T | None:
+    def checked(self, value: Any, kind: type[T], at: tuple[PathStep, ...]) -> T | None:
         """A struct; None if anything is wrong with it, which is noted."""
         before = len(self.mistakes)
         found = self.fields(value, kind, at)

@@ -19,7 +19,7 @@ from roost.model.listed_machines import DATACENTER, UPDATE_DOMAINS, read_listed
 from roost.model.machine_list import COLUMNS, INT16_MAX, MOST_MACHINES
 from roost.model.synthetic import standard_generations, standard_vm_types
 from roost.model.thresholds import PURPOSES, Thresholds
-from roost.model.yaml_file import Step, YamlFile
+from roost.model.yaml_file import PathStep, YamlFile
 from roost.model.zone import (
     DEFAULT_BANDS,
     DEFAULT_RESOURCES,
@@ -36,16 +36,16 @@ STANDARD = "standard"  # in place of generations or VM types: those that come wi
 
 T = TypeVar("T")
 Name = Annotated[str, Meta(min_length=1)]
-Count = Annotated[int, Meta(ge=1, le=MOST_MACHINES)]
-At = tuple[Step, ...]
+MachineCount = Annotated[int, Meta(ge=1, le=MOST_MACHINES)]
+At = tuple[PathStep, ...]
 # By name, None for one that is described wrong: what is said of it elsewhere is no further mistake.
 Resources = dict[str, Resource | None]
 Generations = dict[str, Generation | None]
 
 
 class _Availability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    fault_domains: Count = USUAL_DOMAINS.fault_domains
-    update_domains: Count = USUAL_DOMAINS.update_domains
+    fault_domains: MachineCount = USUAL_DOMAINS.fault_domains
+    update_domains: MachineCount = USUAL_DOMAINS.update_domains
 
 
 class _ZoneFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,8 +77,8 @@ class _VMType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Name
     generation: str
-    racks: Count
-    machines_per_rack: Count
+    racks: MachineCount
+    machines_per_rack: MachineCount
     datacenter: Name = DATACENTER
     update_domains: Annotated[int, Meta(ge=1, le=INT16_MAX)] = UPDATE_DOMAINS
     features: list[Name] = []

@@ -6,7 +6,7 @@ at work).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -22,8 +22,8 @@ from roost.engine.steps import Steps, finish
 from roost.engine.tenant import NOWHERE
 from roost.model.availability import Short, Spread
 from roost.model.change import PlacedVM
-from roost.model.errors import InvalidInput, UnknownName
-from roost.model.request import UNCONSTRAINED, VM, Constraints, Placement, Request, heeding, hold_of
+from roost.model.errors import InvalidInput
+from roost.model.request import VM, Placement, Request, heeding, hold_of
 from roost.model.rows import OCCUPIED
 from roost.model.thresholds import Purpose
 from roost.placing.arms import Arm, Arms
@@ -35,7 +35,7 @@ from roost.placing.order import placing_order
 from roost.placing.purpose import purpose_of
 from roost.placing.search import Search
 from roost.placing.seating import FREE, Seating, seating
-from roost.placing.victims import MustWait, choose_victims, never
+from roost.placing.victims import MustWait, never, room_on, victims_of
 
 _name = attrgetter("name")
 UNNAMED = {""}  # the names of VMs that are to be given one
@@ -147,28 +147,15 @@ class Allocator(Arms):
     ) -> tuple[RunningVM, ...]:
         """Take VMs of lower priority off the machines that a trial has overfilled."""
         try:
-            victims = self.victims_of(trial, self.room_on(trial.machines), arm, at, fixed)
+            victims = victims_of(
+                self, trial.places, room_on(self, trial.machines), arm.policy.rules.evictions, at, fixed
+            )
         except MustWait:
             self.view.rewind(before)
             raise
         for victim in victims:
             self.view.remove(victim.machine, victim.shape)
         return victims
-
-    def room_on(self, machines: Iterable[int]) -> dict[int, np.ndarray]:
-        """What nobody holds of some machines, by resource; below zero where others have to give way."""
-        rows = self.view.machines
-        return {machine: rows[machine]["free"][-1].astype(np.int64) for machine in machines}
-
-    def victims_of(
-        self, trial: Trial, room: Mapping[int, np.ndarray], arm: Arm, at: float, fixed: Callable[[RunningVM], bool]
-    ) -> tuple[RunningVM, ...]:
-        """Who has to go for a trial, which leaves that room."""
-        bands: dict[int, int] = {}
-        for machine, shape in trial.places:
-            band = shape.traits["priority"]
-            bands[machine] = min(band, bands.get(machine, band))
-        return choose_victims(self, room, bands, arm.policy.rules.evictions, at, fixed)
 
     def recall(
         self, request: Request, trial: Trial, placements: tuple[Placement, ...], victims: tuple[RunningVM, ...]
@@ -198,26 +185,6 @@ class Allocator(Arms):
         return Decision(
             request, tenant.constraints, placements, trial, before, after, arm, self, running, victims, short, spread
         )
-
-    def tenant_of(self, request: Request, arm: Arm) -> Tenant:
-        """The tenant of a request, existing or new, or an error that says what is wrong with its constraints."""
-        tenant = self.tenants.get(request.tenant)
-        if tenant is None:
-            tenant = Tenant((request.constraints or UNCONSTRAINED).wished_by(request.vms))
-            for name, wanted in tenant.constraints.sets.items():
-                self.zone.availability.check(name, wanted)
-        elif request.constraints is not None and not _same(request.constraints, tenant.constraints):
-            raise InvalidInput(
-                "request.constraints",
-                f"differ from those that tenant {request.tenant} has",
-                "leave them out: a scale-out keeps the tenant's constraints",
-            )
-        arm.check_enforced(tenant.constraints)
-        for vm in request.vms:
-            if vm.set and vm.set not in (sets := tenant.constraints.sets):
-                where = f"request.vms[{request.vms.index(vm)}].set"
-                raise UnknownName(where, f"availability set of tenant {request.tenant}", vm.set, sets)
-        return tenant
 
     def _name_vms(self, request: Request, tenant: Tenant, leaving: Sequence[RunningVM]) -> tuple[list[str], int]:
         """A name for each VM of a request, and how many numbers the tenant has used up for names by then."""
@@ -329,11 +296,3 @@ class Allocator(Arms):
     ) -> Steps[WhyNot]:
         """The same a step at a time, of the zone as it is at the first one."""
         return telling_why_not(self, request, machine, vm, at, fixed)
-
-
-def _same(given: Constraints, known: Constraints) -> bool:
-    """Whether constraints are those that a tenant has; where its VMs are to be may have come of its first VMs."""
-    if given == known:
-        return True
-    pins = {pin: wanted for pin, wanted in known.pins.items() if not getattr(given, pin)}
-    return bool(pins) and msgspec.structs.replace(given, **pins) == known

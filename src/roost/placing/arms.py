@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from roost.engine.kernel.compiler import compile_rules
 from roost.engine.pools import PoolStats
 from roost.engine.ruleset import PolicySplit, RulePolicy
@@ -14,10 +16,11 @@ from roost.engine.shape import Shape, Shapes
 from roost.engine.statistics import RuleFilter, rule_filters
 from roost.engine.steps import finish
 from roost.engine.view import View
-from roost.model.errors import InvalidInput
+from roost.model.errors import InvalidInput, UnknownName
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Request, Terms
 from roost.model.thresholds import Purpose
 from roost.model.zone import Zone
+from roost.placing.books import Tenant
 from roost.placing.rehearsal import try_out
 from roost.placing.victims import EvictionPrices
 from roost.placing.zone_copy import Usage, ZoneCopy
@@ -132,6 +135,26 @@ class Arms(ZoneCopy):
         """What a VM of a tenant asks for. Names that the zone does not know are refused."""
         return self.arm_of(tenant).shapes.of(vm, self.numbers.peek(tenant) if vm.isolated else 0, where, purpose)
 
+    def tenant_of(self, request: Request, arm: Arm) -> Tenant:
+        """The tenant of a request, existing or new, or an error that says what is wrong with its constraints."""
+        tenant = self.tenants.get(request.tenant)
+        if tenant is None:
+            tenant = Tenant((request.constraints or UNCONSTRAINED).wished_by(request.vms))
+            for name, wanted in tenant.constraints.sets.items():
+                self.zone.availability.check(name, wanted)
+        elif request.constraints is not None and not _same(request.constraints, tenant.constraints):
+            raise InvalidInput(
+                "request.constraints",
+                f"differ from those that tenant {request.tenant} has",
+                "leave them out: a scale-out keeps the tenant's constraints",
+            )
+        arm.check_enforced(tenant.constraints)
+        for vm in request.vms:
+            if vm.set and vm.set not in (sets := tenant.constraints.sets):
+                where = f"request.vms[{request.vms.index(vm)}].set"
+                raise UnknownName(where, f"availability set of tenant {request.tenant}", vm.set, sets)
+        return tenant
+
     def running_shape(self, vm: VM, tenant: str) -> Shape:
         """What a VM that runs has, whoever placed it."""
         return self.shapes.of_running(vm, self.numbers[tenant] if vm.isolated else 0)
@@ -150,3 +173,11 @@ class Arms(ZoneCopy):
     def rule_filters(self, kinds: int | None = None) -> list[RuleFilter]:
         """How much each rule filters, averaged over the kinds of request served lately, or over so many of them."""
         return finish(rule_filters(self.engine, kinds))
+
+
+def _same(given: Constraints, known: Constraints) -> bool:
+    """Whether constraints are those that a tenant has; where its VMs are to be may have come of its first VMs."""
+    if given == known:
+        return True
+    pins = {pin: wanted for pin, wanted in known.pins.items() if not getattr(given, pin)}
+    return bool(pins) and msgspec.structs.replace(given, **pins) == known

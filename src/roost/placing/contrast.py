@@ -24,13 +24,12 @@ from roost.engine.selection import Engine, Look
 from roost.engine.shape import MOST_KNOWN, Shape
 from roost.model.errors import InvalidInput
 from roost.model.request import UNCONSTRAINED
-from roost.placing.allocator import Allocator
-from roost.placing.arms import Arm
+from roost.placing.arms import Arm, Arms
 from roost.placing.decision import Decision
 
-Verdict = Literal["refused", "cluster", "preferred", "tied"]
-Kind = Literal["preferred", "cluster", "refused", "declined", "placed", "invalid"]
-KINDS: dict[Kind, str] = {
+MachineVerdict = Literal["refused", "cluster", "preferred", "tied"]
+DifferenceKind = Literal["preferred", "cluster", "refused", "declined", "placed", "invalid"]
+KINDS: dict[DifferenceKind, str] = {
     "preferred": "the other policy prefers another machine",
     "cluster": "the other policy looks at other clusters first",
     "refused": "the other policy refuses the machine",
@@ -53,7 +52,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tenant: str
     vm: int  # its index in the request
     vm_type: str
-    kind: Kind
+    kind: DifferenceKind
     rule: str  # what makes the difference: of the other policy; of the one that decided, if that found no machine
     machine: str  # that it got; empty: none
     other_machine: str  # one of those that the other policy finds best; empty: none
@@ -64,7 +63,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Opinion(NamedTuple):
     """What a policy says of a machine that it would not choose."""
 
-    verdict: Verdict
+    verdict: MachineVerdict
     rule: BoundRule | None = None
     number: int = -1  # of the rule among its kind
 
@@ -96,7 +95,7 @@ class Contrast:
     """Another policy beside those that decide, on the same copy of the zone."""
 
     def __init__(
-        self, allocator: Allocator, policy: RulePolicy, seed: int | None = None, *, both_sides: bool = True
+        self, allocator: Arms, policy: RulePolicy, seed: int | None = None, *, both_sides: bool = True
     ) -> None:
         """`seed`: of whoever decides, if not the allocator's: ties between clusters must fall alike.
 
@@ -120,7 +119,7 @@ class Contrast:
         comparison = _Comparison(self, decision, shapes, explain, at)
         return comparison.of_vm(0) if _is_simple(decision) else comparison.of_gang()
 
-    def glance(self, decision: Decision) -> tuple[Kind, str] | None:
+    def glance(self, decision: Decision) -> tuple[DifferenceKind, str] | None:
         """Kind and rule of the difference, if there is one, of a decision on one VM that any tenant may ask for."""
         try:
             (shape,), held = self._shapes(decision), decision.trial.machines[0]
@@ -166,7 +165,7 @@ def _is_simple(decision: Decision) -> bool:
     return len(decision.trial.shapes) == 1 and decision.constraints == UNCONSTRAINED
 
 
-def _kind(held: int, found: Look, against: Opinion) -> Kind:
+def _kind(held: int, found: Look, against: Opinion) -> DifferenceKind:
     if held < 0:
         return "placed"
     assert against.verdict != "tied"
@@ -331,10 +330,10 @@ class Shadow:
         self._explained, self._second, self._spent, self._odds = 0, 0, 0.0, 1.0
         self._lots = random.Random(0)
         self.decisions = self.skipped = 0  # that it looked at; that it had no time for
-        self.changed: Counter[tuple[Kind, str]] = Counter()  # by kind and rule
+        self.changed: Counter[tuple[DifferenceKind, str]] = Counter()  # by kind and rule
         self.latest: deque[Difference] = deque(maxlen=LATEST)
 
-    def join(self, allocator: Allocator) -> None:
+    def join(self, allocator: Arms) -> None:
         """Get ready to look at what an allocator decides; raises if the policy does not work."""
         if self._contrast is None or self._contrast.allocator is not allocator:
             self._contrast = Contrast(allocator, self.policy, both_sides=False)
@@ -368,7 +367,7 @@ class Shadow:
         self._odds = min(1.0, self._odds * allowed / self._spent) if self._spent else 1.0
         self._second, self._explained, self._spent = int(now), 0, 0.0
 
-    def _compare(self, contrast: Contrast, decision: Decision) -> tuple[Kind, str] | None:
+    def _compare(self, contrast: Contrast, decision: Decision) -> tuple[DifferenceKind, str] | None:
         """Kind and rule of a difference; some are explained, which takes longer."""
         due = self._explained < EXPLAINED_A_SECOND
         if not due and decision.ok and _is_simple(decision):

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
-from roost.engine.explain import Explanation, WhyNot
+from roost.engine.explain import Explanation, WhyNot, explaining, why_not
 from roost.engine.selection import Engine
 from roost.engine.steps import Steps, finish
+from roost.engine.view import View
 from roost.model.availability import Short, Spread
+from roost.model.errors import InvalidInput
 from roost.model.request import Constraints, Placement, Request
 from roost.model.thresholds import Purpose
-from roost.placing.arms import Arm
+from roost.placing.arms import Arm, Arms
 from roost.placing.books import RunningVM
-from roost.placing.explaining import explaining_past, why_not_past
+from roost.placing.explaining import giving_way, number_of, subject_of
 from roost.placing.gang import Trial
-
-if TYPE_CHECKING:
-    from roost.placing.allocator import Allocator
+from roost.placing.rehearsal import Rehearsal
+from roost.placing.remedy import seeking_remedies
 
 
 class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -31,7 +30,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
     before: int  # the view's revision when the decision began and when it was done
     after: int
     arm: Arm  # what decided: its rules are the ones to explain by
-    allocator: Allocator
+    allocator: Arms  # on which it was decided
     running: tuple[RunningVM, ...] = ()  # the VMs of the request as they are in the books
     victims: tuple[RunningVM, ...] = ()  # what gives way
     short: tuple[Short, ...] = ()  # what best effort could not reach
@@ -66,8 +65,25 @@ class Decision(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def explaining(self, vm: int | None = None, *, remedied: bool = True) -> Steps[Explanation]:
         """The same a step at a time; not `remedied`: without what would make a refused request fit."""
-        return explaining_past(self.allocator, self, vm, remedied=remedied)
+        allocator, request, trial = self.allocator, self.request, self.trial
+        subject, arm, past = subject_of(request, trial, vm), allocator.arm_of(request.tenant), self._past()
+        found = giving_way((yield from explaining(self.engine, past, subject)), subject, self.victims)
+        if self.ok or not remedied or self.engine is not arm.engine:
+            return found
+        rehearsal = Rehearsal(arm.engine, arm.shapes, past, self.after)  # nothing was placed, so all is the same
+        number = number_of(allocator, request)
+        sought = seeking_remedies(allocator, rehearsal, request, self.constraints, number, trial)
+        return found.with_remedies((yield from sought))
 
     def why_not(self, machine: str, vm: int | None = None) -> WhyNot:
         """Why a machine did not get a VM of the request (the first, or the one that failed, unless `vm` says which)."""
-        return why_not_past(self.allocator, self, machine, vm)
+        subject = subject_of(self.request, self.trial, vm)
+        return why_not(self.engine, self._past(), subject, self.allocator.zone.machine(machine))
+
+    def _past(self) -> View:
+        """The zone as it was when the decision began."""
+        view = self.allocator.view
+        if not view.reaches(self.before):
+            problem = f"revision {self.before} is too long ago to rebuild"
+            raise InvalidInput("decision", problem, "explain decisions sooner")
+        return view.at(self.before)

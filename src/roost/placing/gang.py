@@ -32,7 +32,7 @@ SPARING = (
 
 
 class Seat(NamedTuple):
-    """How one VM comes to the desk."""
+    """What the tenant's rules are told of one VM of a request: what it is held to, and where those beside it are."""
 
     terms: Terms
     constraints: Constraints  # of the terms, what it was held to
@@ -308,9 +308,9 @@ def _together(shapes: Sequence[Shape], order: Sequence[int], seating: Seating) -
 def closed_units(
     engine: Engine, shapes: Sequence[Shape], order: Sequence[int], seating: Seating, tried: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Once VMs that must stay together have been tried somewhere in vain: units in which they need not begin.
+    """The racks (clusters, datacenters) in which VMs that must stay together need not be tried, after a first failure.
 
-    Those that were tried, and those that have too little room for all of them, which is counted, not tried.
+    Those are the ones that were tried already, and the ones that have too little room for all of the VMs by count.
     """
     if not tried:
         return ()

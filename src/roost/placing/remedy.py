@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -16,13 +15,11 @@ from roost.model.availability import AvailabilitySet
 from roost.model.request import ANY, Constraints, Request, heeding
 from roost.model.rows import MachineState
 from roost.model.thresholds import WORDS, Purpose
+from roost.placing.arms import Arms
+from roost.placing.books import RunningVM
 from roost.placing.gang import Trial
 from roost.placing.rehearsal import Rehearsal
 from roost.placing.search import IN_VAIN, Search
-
-if TYPE_CHECKING:
-    from roost.placing.allocator import Allocator
-    from roost.placing.books import RunningVM
 
 CLUSTERS_TRIED = 8  # of those at a threshold
 MACHINES_TRIED = 50  # of those nearest to having room
@@ -32,7 +29,7 @@ GROUPS_TRIED = 8  # of each number of VMs
 
 
 def seeking_remedies(
-    allocator: Allocator, rehearsal: Rehearsal, request: Request, constraints: Constraints, number: int, failed: Trial
+    allocator: Arms, rehearsal: Rehearsal, request: Request, constraints: Constraints, number: int, failed: Trial
 ) -> Steps[Remedies]:
     """Changes that are tried out, a step at a time, and make the request fit, least first.
 
@@ -115,7 +112,7 @@ def _thresholds_to_lift(view: View, purpose: Purpose) -> Iterator[tuple[int, Rem
 
 
 def _groups_to_free(
-    allocator: Allocator, rehearsal: Rehearsal, tenant: str, failed: Trial
+    allocator: Arms, rehearsal: Rehearsal, tenant: str, failed: Trial
 ) -> Steps[list[tuple[int, tuple[RunningVM, ...]]]]:
     """Other tenants' VMs on one machine whose release would make room for the VM that failed: fewest, then smallest."""
     assert failed.failed_vm is not None

@@ -14,12 +14,13 @@ from roost.engine.shape import Shape
 from roost.engine.view import View
 from roost.model.errors import InvariantBroken
 from roost.model.request import HOLD, hold_of
+from roost.model.spans import DAY
 from roost.placing.books import RunningVM
 from roost.placing.zone_copy import ZoneCopy
 
 DIGITS = 9  # of prices that are compared
 LEAST = 1e-9  # that a VM costs: for nothing, one of a higher band could go instead of a lower one
-FULL_AGE = 7 * 86_400.0  # seconds after which a VM counts as old
+FULL_AGE = 7 * DAY  # after which a VM counts as old
 STEPS = 5_000  # of the search for the cheapest; then the best found so far is taken
 MOST_KEPT = 200_000  # prices
 WORK = 400  # VMs that are looked at for the prices of one VM; after that only prices that are known count
@@ -47,6 +48,28 @@ class VictimSet(msgspec.Struct, frozen=True, gc=False):
 def never(_vm: RunningVM) -> bool:
     """Every VM may give way."""
     return False
+
+
+def room_on(copy: ZoneCopy, machines: Iterable[int]) -> dict[int, np.ndarray]:
+    """What nobody holds of some machines, by resource; below zero where others have to give way."""
+    rows = copy.view.machines
+    return {machine: rows[machine]["free"][-1].astype(np.int64) for machine in machines}
+
+
+def victims_of(
+    copy: ZoneCopy,
+    places: Iterable[tuple[int, Shape]],
+    room: Mapping[int, np.ndarray],
+    terms: EvictionTerms,
+    at: float,
+    fixed: Callable[[RunningVM], bool],
+) -> tuple[RunningVM, ...]:
+    """Who has to go for VMs on these machines, which leave that room."""
+    bands: dict[int, int] = {}
+    for machine, shape in places:
+        band = shape.traits["priority"]
+        bands[machine] = min(band, bands.get(machine, band))
+    return choose_victims(copy, room, bands, terms, at, fixed)
 
 
 def choose_victims(

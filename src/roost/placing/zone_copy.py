@@ -8,9 +8,8 @@ import numpy as np
 
 from roost.engine.invariants import check_rows
 from roost.engine.view import View
-from roost.model.errors import InvalidInput, UnknownName
+from roost.model.errors import UnknownName
 from roost.model.rows import MachineState
-from roost.model.thresholds import Thresholds
 from roost.placing.books import Books
 
 
@@ -40,29 +39,6 @@ class ZoneCopy(Books):
             raise UnknownName("vm", "running VM", vm, self.vms)
         self.view.remove(running.machine, running.shape)
         self.strike(running)
-
-    def set_machine_state(self, machine: str, state: str) -> None:
-        """Make a machine ready, draining, down or quarantined. What runs on it stays."""
-        names = [s.name.lower() for s in MachineState]
-        if state not in names:
-            raise UnknownName("state", "machine state", state, names)
-        self.view.set_state(self.zone.machine(machine), MachineState[state.upper()])
-
-    def set_machine_health(self, machine: str, health: int) -> None:
-        """Say how healthy a machine is: 100 is perfect, 0 is broken."""
-        if not isinstance(health, int) or not 0 <= health <= 100:
-            raise InvalidInput("health", f"is {health!r}", "use a whole number from 0 to 100")
-        self.view.set_field(self.zone.machine(machine), "health", health)
-
-    def quarantine_cluster(self, cluster: str, quarantined: bool = True) -> None:
-        """Take a cluster out of use for new VMs, or back."""
-        self.view.set_quarantine(self.zone.cluster(cluster), quarantined)
-
-    def set_thresholds(self, cluster: str, thresholds: Thresholds) -> None:
-        """Keep other numbers of empty machines in a cluster."""
-        c = self.zone.cluster(cluster)
-        thresholds.check_size(cluster, int(self.zone.clusters[c]["machines"]))
-        self.view.set_thresholds(c, thresholds)
 
     def usage(self) -> Usage:
         """How full the zone is."""

@@ -21,7 +21,7 @@ from roost.engine.rule import Rule, rule_of
 from roost.engine.ruleset import BoundRule, EvictionTerms, RuleSet
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.names import check_new_name
-from roost.model.yaml_file import Step, YamlFile
+from roost.model.yaml_file import PathStep, YamlFile
 from roost.rules.own import NONE, PACKAGE, OwnRules, code_of, is_own, load_module, shipped_in
 
 SHIPPED = Path(__file__).parent / "policies"
@@ -196,7 +196,7 @@ def _bound_rules(file: YamlFile, section: tuple[str, ...], own: OwnRules, only_n
         entries = entries.get(step, {} if step == "clusters" else []) if isinstance(entries, dict) else []
     seen: set[str] = set()
     for i, entry in enumerate(entries):
-        at: tuple[Step, ...] = (*section, i)
+        at: tuple[PathStep, ...] = (*section, i)
         settings = dict(entry) if isinstance(entry, dict) else {"rule": entry}
         name = settings.pop("rule", None)
         if not isinstance(name, str):

@@ -15,7 +15,7 @@ import msgspec
 
 from roost.engine.ruleset import RulePolicy
 from roost.model.errors import InvalidInput
-from roost.placing.allocator import Allocator
+from roost.placing.arms import Arms
 from roost.placing.contrast import Contrast, Difference
 from roost.placing.decision import Decision
 
@@ -113,10 +113,10 @@ class DifferenceLog:
         self.policy = policy
         self.decisions = 0
         self.rows: list[Difference] = []
-        self._contrasts: dict[Allocator, Contrast] = {}
+        self._contrasts: dict[Arms, Contrast] = {}
         self._explained: dict[tuple[str, str, str], int] = {}
 
-    def _contrast(self, allocator: Allocator) -> Contrast:
+    def _contrast(self, allocator: Arms) -> Contrast:
         """The policy, on an allocator's copy of the zone."""
         if (known := self._contrasts.get(allocator)) is None:
             known = self._contrasts[allocator] = Contrast(allocator, self.policy)

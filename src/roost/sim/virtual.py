@@ -112,7 +112,7 @@ class VirtualCourier:
         return min(answer, self._log.time_of(self.read) + self._feed_seconds) if news else answer
 
     def follow(self, revision: int) -> None:
-        """From now on: an agent in a simulation loads its copy only when there is nothing to be read."""
+        """Read the feed from its end on: a simulated agent loads its copy only when it has read all that there is."""
         del revision
         self.read = self._log.end
 

@@ -15,11 +15,11 @@ from roost.store.contract import Decided, Feed, FeedRow, Mending, Outcome, Polic
 from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
 from roost.store.notes import Notes
 from roost.store.recheck import Recheck
+from roost.store.remembered_rechecks import RememberedRechecks
 from roost.store.scopes.ledger_sums import LedgerSums
 from roost.store.scopes.table import limit_kinds
 from roost.store.settle.group import first_stamp, needs_of, settle
 from roost.store.settle.rows import Facts, Settlement
-from roost.store.standing import StandingRechecks
 
 Name = TypeVar("Name")
 Row = TypeVar("Row")
@@ -40,7 +40,7 @@ class MemoryStore:
         self._clock, self._written = clock, dict[str, float]()  # when each was committed
         self._rounds: dict[tuple[str, int], Round] = {}
         self._changed = threading.Condition()
-        self._rechecks = StandingRechecks()
+        self._rechecks = RememberedRechecks()
         self._sums = LedgerSums(self._ledger)
         self._limits: dict[tuple[str, str], str] = {}
         self._limit(self._ledger.registry)

@@ -20,7 +20,7 @@ from roost.store.codec import Codec, encode, feed_row
 from roost.store.contract import Commission, Decided, Feed, Mending, Note, Outcome, Proposal, Round
 from roost.store.ledger import Ledger
 from roost.store.plainly import NoMachines, insist
-from roost.store.postgres_line import RACES, Connection, LockedConnection, said
+from roost.store.postgres_line import RACES, LockedConnection, PgConnection, said
 from roost.store.recheck import Recheck
 from roost.store.scopes.check import Scope
 from roost.store.scopes.table import CHECKS, limit_kinds
@@ -64,20 +64,20 @@ class PostgresStore(Tables):
             self.close()
             raise
 
-    def _begin(self, connection: Connection, create: Catalogue | None, stock: Sequence[Commission]) -> None:
+    def _begin(self, connection: PgConnection, create: Catalogue | None, stock: Sequence[Commission]) -> None:
         with connection.transaction():
             _migrate(connection, create)
             self._know(_only(connection.execute(SQL["catalogue"]))[0])
             for proposal in stock:
                 insist(self._settle(connection, [proposal], NoMachines()))
 
-    def _use(self, line: str, work: Callable[[Connection], T], seconds: float | None = None) -> T:
+    def _use(self, line: str, work: Callable[[PgConnection], T], seconds: float | None = None) -> T:
         return self._lines[line].use(work, seconds)
 
     def load(self) -> Ledger:
         """Everything, as of one revision."""
 
-        def number(connection: Connection) -> None:
+        def number(connection: PgConnection) -> None:
             # Better all of it; but if whoever is numbering takes too long, what has no revision yet is left out.
             with suppress(errors.LockNotAvailable), connection.transaction():
                 connection.execute(f"SET LOCAL lock_timeout = {PATIENCE_MS}")
@@ -112,7 +112,7 @@ class PostgresStore(Tables):
     def _listed(self, names: Sequence[str]) -> list[str]:
         return list(names)
 
-    def _numbered(self, connection: Connection) -> Ledger:
+    def _numbered(self, connection: PgConnection) -> Ledger:
         """What the tables hold, without what the feed has no revisions for yet."""
         run = connection.execute
         ledger = self._ledger(lambda name: run(SQL[name]).fetchall())
@@ -136,7 +136,7 @@ class PostgresStore(Tables):
         """Do what can be done, in order."""
         if dry:
 
-            def look(connection: Connection) -> list[Outcome]:
+            def look(connection: PgConnection) -> list[Outcome]:
                 facts, stamp = self._facts(connection, needs_of(group), dry=True)
                 count = partial(_count, connection, dry=True)
                 return settle(group, facts, self._accounts, recheck, count, stamp, strict).outcomes
@@ -146,7 +146,7 @@ class PostgresStore(Tables):
 
     def _commit(
         self,
-        connection: Connection,
+        connection: PgConnection,
         group: Sequence[Proposal],
         recheck: Recheck,
         strict: bool,
@@ -166,7 +166,7 @@ class PostgresStore(Tables):
 
     def _settle(
         self,
-        connection: Connection,
+        connection: PgConnection,
         group: Sequence[Proposal],
         recheck: Recheck,
         strict: bool = False,
@@ -189,7 +189,7 @@ class PostgresStore(Tables):
         return settled.outcomes
 
     def _facts(
-        self, connection: Connection, needs: Needs, *, begin: bool = False, dry: bool = False
+        self, connection: PgConnection, needs: Needs, *, begin: bool = False, dry: bool = False
     ) -> tuple[Facts, int]:
         """The freshest rows, locked unless dry, and the first stamp; `begin`: in a transaction that begins here."""
         codec, lock = self._codec, "" if dry else " FOR UPDATE"
@@ -222,7 +222,7 @@ class PostgresStore(Tables):
 
     def _write(
         self,
-        connection: Connection,
+        connection: PgConnection,
         settled: Settlement,
         there: set[str | tuple[str, str]],  # tenants and entries of the registry that are not new
         known: Mapping[str, Decided],
@@ -276,7 +276,7 @@ class PostgresStore(Tables):
     def changes(self, since: int, limit: int = 1_000, *, patient: bool = False) -> Feed:
         """What was committed after a revision, as far as the feed is numbered."""
 
-        def follow(connection: Connection) -> Feed:
+        def follow(connection: PgConnection) -> Feed:
             with connection.pipeline():
                 connection.execute(SQL["number_changes"], (patient,))
                 rows = connection.execute(SQL["changes"], (since, limit))
@@ -291,7 +291,7 @@ class PostgresStore(Tables):
     def wait(self, since: int, seconds: float) -> bool:
         """Sleep until somebody numbers changes, or the time is up."""
 
-        def listen(connection: Connection) -> bool:
+        def listen(connection: PgConnection) -> bool:
             connection.execute(f"LISTEN {CHANNEL}")
             connection.execute(SQL["number_changes"], (False,))
             last, _ = _only(connection.execute(SQL["head"]))
@@ -308,7 +308,7 @@ class PostgresStore(Tables):
     def trim(self, keep: int, decisions_seconds: float = math.inf) -> int:
         """Forget all but the last `keep` revisions, and decisions that were committed so long ago."""
 
-        def shorten(connection: Connection) -> int:
+        def shorten(connection: PgConnection) -> int:
             with connection.transaction():
                 run = connection.execute
                 last, trimmed = _only(run(SQL["lock_zone"]))
@@ -329,7 +329,7 @@ class PostgresStore(Tables):
     def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
         """Overwrite what rows say they add up to, while nobody else writes, and make every follower reload."""
 
-        def rewrite(connection: Connection) -> Mending:
+        def rewrite(connection: PgConnection) -> Mending:
             with _checked(), connection.transaction():
                 connection.execute(SQL["lock_tables"])
                 connection.execute(SQL["number_changes"], (True,))
@@ -352,7 +352,7 @@ class PostgresStore(Tables):
             line.close()
 
 
-def _count(connection: Connection, scopes: Mapping[Scope, int], *, dry: bool = False) -> dict[Scope, int]:
+def _count(connection: PgConnection, scopes: Mapping[Scope, int], *, dry: bool = False) -> dict[Scope, int]:
     """The sums of scopes, as far as they matter, under their locks unless dry.
 
     They are taken after those of all rows, by everybody, so nobody can wait for one another in a circle. The sums are
@@ -374,10 +374,10 @@ def _lock_number(scope: Scope) -> int:
     return int.from_bytes(digest, signed=True)
 
 
-def _snapshot(look: Callable[[Connection], T]) -> Callable[[Connection], T]:
+def _snapshot(look: Callable[[PgConnection], T]) -> Callable[[PgConnection], T]:
     """Reads that all see the same state, and lock nothing."""
 
-    def read(connection: Connection) -> T:
+    def read(connection: PgConnection) -> T:
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             return look(connection)
@@ -400,12 +400,12 @@ def _only(cursor: psycopg.Cursor[Any]) -> tuple[Any, ...]:
     return row
 
 
-def _forget_until(connection: Connection, revision: int) -> None:
+def _forget_until(connection: PgConnection, revision: int) -> None:
     for name in ("trim_feed", "trim_rounds", "set_trimmed"):
         connection.execute(SQL[name], (revision,))
 
 
-def _leave_transaction(connection: Connection) -> None:
+def _leave_transaction(connection: PgConnection) -> None:
     """Whatever went wrong, the connection is good for another transaction, or closed."""
     if connection.closed:
         return
@@ -416,7 +416,7 @@ def _leave_transaction(connection: Connection) -> None:
             connection.close()
 
 
-def _migrate(connection: Connection, create: Catalogue | None) -> None:
+def _migrate(connection: PgConnection, create: Catalogue | None) -> None:
     """Bring the schema up to date, within the transaction that is open, one process at a time."""
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATING,))
     version = 0

@@ -14,7 +14,7 @@ from psycopg import errors
 from roost.model.errors import StoreUnavailable
 
 T = TypeVar("T")
-Connection = psycopg.Connection[tuple[Any, ...]]
+PgConnection = psycopg.Connection[tuple[Any, ...]]
 SESSION = {
     "application_name": "roost",
     # Durable before acknowledged, whatever the server's default; and a frozen worker must not hold locks for long.
@@ -78,7 +78,7 @@ class LockedConnection:
         self._lock = threading.Lock()
         self._connection: Hearing | None = None
 
-    def use(self, work: Callable[[Connection], T], seconds: float | None = None) -> T:
+    def use(self, work: Callable[[PgConnection], T], seconds: float | None = None) -> T:
         """What comes of some work on the connection.
 
         It is done again, on a fresh connection, if this one turns out to be cut: so it has to be such that it may be
@@ -113,7 +113,7 @@ class LockedConnection:
         return self._connection
 
     @staticmethod
-    def _do(work: Callable[[Connection], T], connection: Hearing, seconds: float) -> T:
+    def _do(work: Callable[[PgConnection], T], connection: Hearing, seconds: float) -> T:
         connection.seconds = seconds
         try:
             return work(connection)

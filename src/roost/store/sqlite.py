@@ -24,6 +24,7 @@ from roost.store.ledger import Ledger
 from roost.store.notes import Notes
 from roost.store.plainly import NoMachines, insist
 from roost.store.recheck import Recheck, StandingRecheck
+from roost.store.remembered_rechecks import RememberedRechecks
 from roost.store.scopes.check import Scope
 from roost.store.scopes.table import CHECKS, limit_kinds
 from roost.store.settle.group import first_stamp, needs_of, settle
@@ -31,7 +32,6 @@ from roost.store.settle.rows import Facts, Settlement
 from roost.store.sql_text import latest, migrations, queries
 from roost.store.sqlite_failure import failure, is_damage
 from roost.store.sqlite_writing import SqliteWriting
-from roost.store.standing import StandingRechecks
 from roost.store.tables import SLICE, Tables, slices
 
 DIALECT = "sqlite"
@@ -68,7 +68,7 @@ class SqliteStore(Tables):
         self._looking, self._listing = threading.Lock(), threading.Lock()
         self._changed = threading.Condition()
         self.exchange = Notes().exchange
-        self._rechecks = StandingRechecks()  # nobody else writes the file
+        self._rechecks = RememberedRechecks()  # nobody else writes the file
         self._last = 0  # revision, as far as this process knows
         self._checkpointer = Checkpointer(lambda: self._connect(read_only=False))
         try:

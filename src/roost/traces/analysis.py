@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roost.model.errors import InvalidInput
-from roost.traces.arrivals import DAY, HOUR
+from roost.model.spans import DAY, HOUR
 from roost.traces.workload import Workload
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from roost.model.spans import DAY, HOUR, WEEK
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MINUTE, HOUR, DAY, WEEK = 60.0, 3_600.0, 86_400.0, 7 * 86_400.0
 BUSIEST_HOUR = 14.0
 WORKING_DAYS = 5  # a workload begins on a Monday, at midnight
 STEP = 300.0  # seconds between the points at which the rate is worked out

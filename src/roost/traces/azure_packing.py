@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roost.model.errors import InvalidInput
+from roost.model.spans import DAY
 from roost.traces.assembly import assemble
 from roost.traces.reading import AS_IT_IS, Reading, Table, check_columns, need_polars
 from roost.traces.times import LONGEST
@@ -22,7 +23,6 @@ from roost.traces.workload import Workload, WorkloadType
 if TYPE_CHECKING:
     import polars as pl
 
-DAY = 86_400.0
 WHOLE = {"cores": 100.0, "memory": 1_000.0, "disk": 10_000.0, "ssd": 10_000.0, "nic": 100.0}  # of one machine
 SHARES = ("core", "memory", "hdd", "ssd", "nic")  # in the order of `WHOLE`
 VM_COLUMNS = ("tenantId", "vmTypeId", "priority", "starttime", "endtime")

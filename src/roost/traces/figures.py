@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from roost.model.spans import DAY, HOUR, MINUTE, WEEK
 from roost.plotting import PALETTE, QUIET, blank_figure, styled
 from roost.traces.analysis import CORE_CLASSES, INTERVAL, Analysis
-from roost.traces.arrivals import DAY, HOUR, MINUTE, WEEK
 from roost.traces.type_mix import CORES, ZONES
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ import numpy as np
 
 from roost.model.errors import InvalidInput
 from roost.model.request import VM, Constraints, Request
+from roost.model.spans import DAY
 from roost.model.zone import DEFAULT_BANDS, Zone
-from roost.traces.arrivals import DAY, Spikes, draw_arrivals
+from roost.traces.arrivals import Spikes, draw_arrivals
 from roost.traces.lifetimes import SERVICES, draw_lifetimes, mean_lifetime, mean_within
 from roost.traces.names import Numbered
 from roost.traces.standing import STAYS_FOR_SPANS

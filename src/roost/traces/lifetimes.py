@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from roost.traces.arrivals import DAY, HOUR, MINUTE
+from roost.model.spans import DAY, HOUR, MINUTE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roost.model.errors import InvalidInput
+from roost.model.spans import DAY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from roost.traces.reading import Table
 
-YEAR = 365 * 86_400.0
+YEAR = 365 * DAY
 LONGEST = 3 * YEAR  # of a workload; whoever simulates a longer one holds its every minute in memory
 UNIX = 1e8  # seconds: since 1973, and longer than any workload
 FINER = {"milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}  # than a second, since 1970
@@ -48,7 +49,7 @@ def from_beginning(table: Table, column: str) -> Times:
     if not begin:
         return Times(times)
     taken = f"times start at {first:.15g}: taken as Unix seconds ({_date(first)}), counted from the first one"
-    return Times(times - begin, f"{table.path}: {taken}; the last comes {(last - first) / 86_400:,.3g} days later")
+    return Times(times - begin, f"{table.path}: {taken}; the last comes {(last - first) / DAY:,.3g} days later")
 
 
 def _refused(table: Table, column: str, row: int, problem: str, remedy: str) -> InvalidInput:

@@ -7,7 +7,7 @@ import threading
 from roost.agent.agent import Agent
 from roost.agent.verbs.move import MoveVM
 from roost.model.errors import StoreUnavailable
-from roost.whatif.mover import Step, StepOutcome
+from roost.whatif.mover import MoverStep, StepOutcome
 
 
 class AgentMover:
@@ -21,7 +21,7 @@ class AgentMover:
         row = self._agent.store.vm(vm)
         return row.machine if row else None
 
-    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> StepOutcome:
+    def move(self, tenant: str, vm: str, machine: str, step: MoverStep, key: str) -> StepOutcome:
         """Submit the step, and work until it is answered."""
         with self._turn:
             ticket = self._agent.submit(MoveVM(tenant, vm, machine, step), key, by="roost whatif")

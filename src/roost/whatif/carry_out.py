@@ -17,7 +17,7 @@ from roost.model.errors import StoreUnavailable
 from roost.model.request import hold_of
 from roost.whatif.carrier import MovesInOrder, steps_of_move
 from roost.whatif.commands import command
-from roost.whatif.mover import Mover, Step, StepOutcome
+from roost.whatif.mover import Mover, MoverStep, StepOutcome
 from roost.whatif.plan import Plan, PlannedMove
 from roost.whatif.progress import FAILED, Progress, Reached
 
@@ -26,7 +26,7 @@ TRIES = 5  # of a step that others were faster at, or that was undone by somebod
 NOT_HELD = (None, "begun")  # how far a move has got before room is known to be held
 
 Copy = Callable[[PlannedMove], str]  # copies a VM; returns what went wrong, or nothing
-Tell = Callable[[PlannedMove, Reached, str], None]
+TellMove = Callable[[PlannedMove, Reached, str], None]
 
 
 class NotDone(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ def carry_out(
     *,
     copy: Copy | None = None,
     at_once: int = 1,
-    tell: Tell = lambda _move, _reached, _detail: None,
+    tell: TellMove = lambda _move, _reached, _detail: None,
 ) -> CarryOutResult:
     """Make the moves of a plan that are not made yet, up to so many at once. `tell` hears of every step.
 
@@ -86,7 +86,7 @@ def carry_out(
 class _Work:
     """A plan being carried out."""
 
-    def __init__(self, plan: Plan, mover: Mover, progress: Progress, copy: Copy | None, tell: Tell) -> None:
+    def __init__(self, plan: Plan, mover: Mover, progress: Progress, copy: Copy | None, tell: TellMove) -> None:
         self.plan, self.mover, self.progress, self.copy, self.tell = plan, mover, progress, copy, tell
         self.order = MovesInOrder(plan.moves)
         self._why: dict[int, str] = {}  # by move: what went wrong
@@ -180,7 +180,7 @@ class _Work:
     def _is_held(self, move: PlannedMove) -> bool:
         return self.mover.machine_of(hold_of(move.vm)) == move.target
 
-    def _step(self, move: PlannedMove, step: Step, attempt: int = 0) -> StepOutcome:
+    def _step(self, move: PlannedMove, step: MoverStep, attempt: int = 0) -> StepOutcome:
         """A step, asked for again if others were faster; `attempt`: as one that was not asked for before."""
         key = f"{self.plan.id}-{self.progress.nonce}-{move.number}-{step}{f'-{attempt}' if attempt else ''}"
         for _ in range(TRIES):

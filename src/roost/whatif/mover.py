@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-Step = Literal["hold", "finish", "cancel"]
+MoverStep = Literal["hold", "finish", "cancel"]
 
 
 class StepOutcome(msgspec.Struct, frozen=True):
@@ -31,5 +31,5 @@ class Mover(Protocol):
     def machine_of(self, vm: str) -> str | None:
         """Where a VM runs now; None: it is gone."""
 
-    def move(self, tenant: str, vm: str, machine: str, step: Step, key: str) -> StepOutcome:
+    def move(self, tenant: str, vm: str, machine: str, step: MoverStep, key: str) -> StepOutcome:
         """One step of the move of a VM to a machine."""

@@ -20,7 +20,7 @@ from roost.model.zone import CONDITION
 from roost.rules.policy import Policy
 from roost.store.ledger import Ledger
 from roost.whatif.measures import Measures, measure, type_mix
-from roost.whatif.stage import Homeless, TrialZone, ZoneState, unspread
+from roost.whatif.trial_zone import Homeless, TrialZone, ZoneState, unspread
 
 CHUNK = 256  # VMs that are asked for at once, to find out how many fit
 MOST_RACKS = 10_000
@@ -88,11 +88,11 @@ def share_of_machines(ledger: Ledger, share: float, seed: int) -> list[str]:
 def lose(ledger: Ledger, policy: Policy | PolicySplit, machines: Sequence[str], what: str) -> Effect:
     """Machines fail, all at once; their VMs are healed elsewhere as far as there is room."""
 
-    def fail(stage: TrialZone) -> tuple[Homeless, ...]:
-        lost = stage.vms_on(machines)
-        stage.do(*(SetMachine(machine, state="down") for machine in machines))
-        stage.rest()
-        return stage.homeless(lost)
+    def fail(trial: TrialZone) -> tuple[Homeless, ...]:
+        lost = trial.vms_on(machines)
+        trial.do(*(SetMachine(machine, state="down") for machine in machines))
+        trial.rest()
+        return trial.homeless(lost)
 
     return _changed(ledger, policy, f"lose {what}", machines, fail, "find another machine", "find none")
 
@@ -103,13 +103,13 @@ def remove(ledger: Ledger, policy: Policy | PolicySplit, machines: Sequence[str]
     return _changed(ledger, policy, f"remove {what}", machines, take_out, "can be moved", "have nowhere to go")
 
 
-def _take_out(machines: Sequence[str], stage: TrialZone) -> tuple[Homeless, ...]:
-    there = stage.vms_on(machines)
-    stage.clear(machines)
-    homeless = stage.homeless(there)
-    stage.release_all(machines)
-    stage.do(RemoveMachines(tuple(machines)))
-    stage.rest()
+def _take_out(machines: Sequence[str], trial: TrialZone) -> tuple[Homeless, ...]:
+    there = trial.vms_on(machines)
+    trial.clear(machines)
+    homeless = trial.homeless(there)
+    trial.release_all(machines)
+    trial.do(RemoveMachines(tuple(machines)))
+    trial.rest()
     return homeless
 
 
@@ -134,9 +134,9 @@ def replace_racks(ledger: Ledger, policy: Policy | PolicySplit, cluster: str, ra
 
     machines = [spec.name for spec in old]
 
-    def exchange(stage: TrialZone) -> tuple[Homeless, ...]:
-        _add(new, stage)
-        return _take_out(machines, stage)
+    def exchange(trial: TrialZone) -> tuple[Homeless, ...]:
+        _add(new, trial)
+        return _take_out(machines, trial)
 
     question = f"replace {_racks(racks)} of {cluster} by {generation}"
     return _changed(ledger, policy, question, machines, exchange, "can be moved", "have nowhere to go")
@@ -152,12 +152,12 @@ def _changed(
     bad: str,
 ) -> Effect:
     """Change a zone, and compare. `change` says which VMs of some machines have nowhere to go."""
-    stage = TrialZone(ledger, policy)
-    stage.rest()
-    before, wishes, displaced = stage.state(), unspread(stage.store.load()), stage.vms_on(machines)
-    stage.gave_way.clear()
-    homeless = change(stage)
-    after, gave_way = stage.state(), stage.gave_way - displaced.keys()
+    trial = TrialZone(ledger, policy)
+    trial.rest()
+    before, wishes, displaced = trial.state(), unspread(trial.store.load()), trial.vms_on(machines)
+    trial.gave_way.clear()
+    homeless = change(trial)
+    after, gave_way = trial.state(), trial.gave_way - displaced.keys()
     effect = Effect(
         question=question,
         answer="",
@@ -167,8 +167,8 @@ def _changed(
         healed=len(displaced) - len(homeless),
         homeless=homeless,
         gave_way=len(gave_way),
-        came_back=sum(map(stage.runs, gave_way)),
-        unspread=tuple(sorted(unspread(stage.store.load()) - wishes)),
+        came_back=sum(map(trial.runs, gave_way)),
+        unspread=tuple(sorted(unspread(trial.store.load()) - wishes)),
     )
     return msgspec.structs.replace(effect, answer=_sentence(effect, good, bad))
 
@@ -196,9 +196,9 @@ def _giving_way(number: int, came_back: int) -> str:
     return f"{said} ({came_back:,} of {number:,} to another machine)" if came_back else said
 
 
-def _add(machines: Sequence[MachineSpec], stage: TrialZone) -> tuple[Homeless, ...]:
-    stage.do(AddMachines(tuple(machines)))
-    stage.rest()
+def _add(machines: Sequence[MachineSpec], trial: TrialZone) -> tuple[Homeless, ...]:
+    trial.do(AddMachines(tuple(machines)))
+    trial.rest()
     return ()
 
 
@@ -251,20 +251,20 @@ def _of_generation(ledger: Ledger, old: MachineSpec, generation: str) -> Machine
 
 def more(ledger: Ledger, policy: Policy | PolicySplit, vm_type: str, wanted: int | None, priority: str = "") -> Fit:
     """So many more VMs of a type, or as many as fit, each for itself: each is the first VM of a tenant of its own."""
-    stage = TrialZone(ledger, policy)
-    stage.allocator.zone.vm_type(vm_type, "type")
-    stage.rest()
-    stage.gave_way.clear()
-    before, placed, declined = stage.state(), 0, None
+    trial = TrialZone(ledger, policy)
+    trial.allocator.zone.vm_type(vm_type, "type")
+    trial.rest()
+    trial.gave_way.clear()
+    before, placed, declined = trial.state(), 0, None
     names = (name for i in count() if (name := f"what-if-{i}") not in ledger.tenants)
     wishes = (PlaceVMs(Request(name, [VM(vm_type, priority=priority)])) for name in islice(names, wanted))
     while declined is None and (asked := list(islice(wishes, CHUNK))):
-        answers = stage.do(*asked)
+        answers = trial.do(*asked)
         placed += sum(answer.ok for answer in answers)
         declined = next((each for each, answer in zip(asked, answers, strict=True) if not answer.ok), None)
-    why = stage.why_not(declined) if declined else ""
-    stage.rest()
-    gave_way, came_back = len(stage.gave_way), sum(map(stage.runs, stage.gave_way))
+    why = trial.why_not(declined) if declined else ""
+    trial.rest()
+    gave_way, came_back = len(trial.gave_way), sum(map(trial.runs, trial.gave_way))
     answer_ = f"{placed:,} more {vm_type} fit" if declined else f"all {placed:,} {vm_type} fit"
     if gave_way:
         answer_ += f", if {_giving_way(gave_way, came_back)}"
@@ -278,7 +278,7 @@ def more(ledger: Ledger, policy: Policy | PolicySplit, vm_type: str, wanted: int
         came_back=came_back,
         stopped_by=why,
         before=before,
-        after=stage.state(),
+        after=trial.state(),
     )
 
 
@@ -287,8 +287,8 @@ def more(ledger: Ledger, policy: Policy | PolicySplit, vm_type: str, wanted: int
 
 def repack(ledger: Ledger, policy: Policy, seed: int) -> Repacked:
     """All tenants placed anew on the empty zone, each as a whole: by priority, then in an order drawn by the seed."""
-    stage = TrialZone(_emptied(ledger), policy, seed)
-    bands = stage.allocator.zone.bands
+    trial = TrialZone(_emptied(ledger), policy, seed)
+    bands = trial.allocator.zone.bands
     vms: dict[str, list[VM]] = {}
     for name, row in ledger.vms.items():
         if not name.endswith(HOLD):
@@ -297,11 +297,11 @@ def repack(ledger: Ledger, policy: Policy, seed: int) -> Repacked:
     random.Random(seed).shuffle(tenants)
     tenants.sort(key=lambda tenant: min(bands.index(vm.priority or bands[0]) for vm in vms[tenant]))
     wishes = (PlaceVMs(Request(tenant, vms[tenant], ledger.tenants[tenant].constraints)) for tenant in tenants)
-    answers = stage.do(*wishes)
+    answers = trial.do(*wishes)
     refused = sum(len(vms[tenant]) for tenant, answer in zip(tenants, answers, strict=True) if not answer.ok)
-    types = type_mix(stage.allocator.zone, (row.spec for row in ledger.vms.values()))
-    measures = measure(stage.allocator, types)
-    return Repacked(policy=policy.name, seed=seed, measures=measures, refused=refused + len(stage.gave_way))
+    types = type_mix(trial.allocator.zone, (row.spec for row in ledger.vms.values()))
+    measures = measure(trial.allocator, types)
+    return Repacked(policy=policy.name, seed=seed, measures=measures, refused=refused + len(trial.gave_way))
 
 
 def _emptied(ledger: Ledger) -> Ledger:

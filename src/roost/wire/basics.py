@@ -36,12 +36,12 @@ VMName = Annotated[str, Meta(pattern=NAME_OR_NOTHING, max_length=60, description
 NewName = Annotated[str, Meta(pattern=NAME, max_length=LONGEST)]
 FullName = Annotated[str, Meta(min_length=1, max_length=200)]
 Word = Annotated[str, Meta(max_length=200)]
-Names = Annotated[tuple[FullName, ...], Meta(max_length=100_000)]
+FullNames = Annotated[tuple[FullName, ...], Meta(max_length=100_000)]
 UpdateDomain = Annotated[int, Meta(ge=0, le=1_000)]
 Amount = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Generation = Annotated[int, Meta(ge=0, le=2**62, description="Another one after every change.")]
-MachineState = Literal["ready", "draining", "down", "quarantined"]
-MoveStep = Literal["hold", "finish", "cancel", "whole"]
+GenerationNumber = Annotated[int, Meta(ge=0, le=2**62, description="Another one after every change.")]
+StateName = Literal["ready", "draining", "down", "quarantined"]
+MoveStepName = Literal["hold", "finish", "cancel", "whole"]
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):

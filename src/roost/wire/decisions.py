@@ -11,14 +11,14 @@ from roost.model.availability import Short
 from roost.model.request import Constraints, Placement
 from roost.wire.basics import MOST_COUNT, Asked, FullName, TenantName, Wire
 from roost.wire.problems import ReasonView, RemedyView
-from roost.wire.tenants import EvictedVM, Wishes
+from roost.wire.tenants import EvictedVM, VMWishes
 
 
 class Question(Asked, frozen=True):
     """A request to explain, as it would be decided now; nothing is placed."""
 
     tenant: TenantName
-    vms: Wishes
+    vms: VMWishes
     constraints: Constraints | None = None
     vm: Annotated[int, Meta(ge=0, le=MOST_COUNT, description="Which VM of the request, from 0.")] | None = None
 
@@ -27,7 +27,7 @@ class WhyNotQuestion(Asked, frozen=True):
     """The same, about one machine."""
 
     tenant: TenantName
-    vms: Wishes
+    vms: VMWishes
     machine: FullName
     constraints: Constraints | None = None
     vm: Annotated[int, Meta(ge=0, le=MOST_COUNT)] | None = None

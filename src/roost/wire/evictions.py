@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roost.wire.basics import Asked, Names, Seconds, Wire
+from roost.wire.basics import Asked, FullNames, Seconds, Wire
 
 
 class EvictionView(Wire, frozen=True):
@@ -64,7 +64,7 @@ class EvictionSummary(Wire, frozen=True):
 class EvictionWish(Asked, frozen=True):
     """VMs that are to be taken off their machines, though nobody needs their room."""
 
-    vms: Names
+    vms: FullNames
 
 
 class EvictionDone(Wire, frozen=True):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from roost.wire.basics import Asked, Names, Seconds, UpdateDomain, Wire, Word
+from roost.wire.basics import Asked, FullNames, Seconds, UpdateDomain, Wire, Word
 
 
 class UnhealedVM(Wire, frozen=True):
@@ -83,9 +83,9 @@ class YetToUpdate(Asked, frozen=True):
 class HealingWish(Asked, frozen=True):
     """VMs that are to be placed again, by machine, rack or name; none: all of those on machines that are down."""
 
-    machines: Names = ()
-    racks: Names = ()
-    vms: Names = ()
+    machines: FullNames = ()
+    racks: FullNames = ()
+    vms: FullNames = ()
     later: YetToUpdate | None = None  # machines that get some of these VMs only where no other has room
 
 

@@ -8,14 +8,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from roost.wire.basics import Amount, Asked, FullName, MachineState, Names, NewName, UpdateDomain, Wire, Word
+from roost.wire.basics import Amount, Asked, FullName, FullNames, NewName, StateName, UpdateDomain, Wire, Word
 from roost.wire.tenants import VMView
 
 
 class MachineChange(Asked, frozen=True):
     """How a machine is from now on; what is left out stays."""
 
-    state: MachineState | None = None
+    state: StateName | None = None
     health: Annotated[int, Meta(ge=0, le=100)] | None = None
     failures: Amount | None = None
     versions_behind: Amount | None = None
@@ -31,7 +31,7 @@ class NewMachine(Asked, frozen=True):
     generation: FullName
     update_domain: UpdateDomain = 0
     features: Annotated[tuple[NewName, ...], Meta(max_length=31)] = ()
-    state: MachineState = "ready"
+    state: StateName = "ready"
     capacity: Mapping[Word, Amount] = msgspec.field(default_factory=dict)
 
 
@@ -77,7 +77,7 @@ class MachinePage(Wire, frozen=True):
 class Heartbeat(Asked, frozen=True):
     """Machines that are alive."""
 
-    machines: Names
+    machines: FullNames
 
 
 class Heard(Wire, frozen=True):
@@ -90,7 +90,7 @@ class Heard(Wire, frozen=True):
 class RackChange(Asked, frozen=True):
     """How all machines of a rack are."""
 
-    state: MachineState
+    state: StateName
 
 
 class RackDone(Wire, frozen=True):

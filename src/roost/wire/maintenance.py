@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from roost.wire.basics import Asked, Names, Wire
+from roost.wire.basics import Asked, FullNames, Wire
 
 
 class WalkHold(Asked, frozen=True):
@@ -17,7 +17,7 @@ class WalkHold(Asked, frozen=True):
     owner: Annotated[str, Meta(min_length=1, max_length=200, description="Who and where that is, for people.")]
     seconds: Annotated[float, Meta(ge=1, le=3_600, description="It says so more often than this.")] = 60.0
     domain: Annotated[int, Meta(ge=0)] | None = None  # where it is
-    machines: Names | None = None  # that it has taken out of use by now; as it said before, if left out
+    machines: FullNames | None = None  # that it has taken out of use by now; as it said before, if left out
     take_over: bool = False  # from another that has ended without a word
 
 

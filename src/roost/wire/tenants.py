@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from roost.model.availability import Short, Spread
 from roost.model.request import UNCONSTRAINED, Constraints, Placement
-from roost.wire.basics import LONGEST_KEY, MOST_COUNT, Asked, FullName, MoveStep, TenantName, VMName, Wire, Word
+from roost.wire.basics import LONGEST_KEY, MOST_COUNT, Asked, FullName, MoveStepName, TenantName, VMName, Wire, Word
 from roost.wire.problems import Problem
 
 
@@ -31,21 +31,21 @@ class VMWish(Asked, frozen=True):
     set: Word = ""  # the availability set of its tenant that it is in
 
 
-Wishes = Annotated[tuple[VMWish, ...], Meta(min_length=1, max_length=10_000)]
+VMWishes = Annotated[tuple[VMWish, ...], Meta(min_length=1, max_length=10_000)]
 
 
 class TenantWish(Asked, frozen=True):
     """A tenant to create with its first VMs: all of them, or none."""
 
     tenant: TenantName
-    vms: Wishes
+    vms: VMWishes
     constraints: Constraints = UNCONSTRAINED
 
 
 class ScaleOut(Asked, frozen=True):
     """More VMs for a tenant: all of them, or none. Its constraints stay as they are."""
 
-    vms: Wishes
+    vms: VMWishes
 
 
 class ScaleIn(Asked, frozen=True):
@@ -58,14 +58,14 @@ class VMMove(Asked, frozen=True):
     """Where a VM is to run: at once (`whole`), or in steps: `hold` room there, then `finish` or `cancel` the move."""
 
     machine: Annotated[str, Meta(min_length=1, max_length=200, description="The target, in every step.")]
-    step: MoveStep = "whole"
+    step: MoveStepName = "whole"
 
 
 class BatchItem(Asked, frozen=True):
     """One request of a batch: a tenant to create, or, with `scale_out`, to scale out."""
 
     tenant: TenantName
-    vms: Wishes
+    vms: VMWishes
     constraints: Constraints = UNCONSTRAINED
     scale_out: bool = False
     key: Annotated[str, Meta(max_length=LONGEST_KEY, description="As the Idempotency-Key of a single request.")] = ""

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from roost.model.names import NAME_OR_NOTHING, TOKEN_NAME
-from roost.model.stored import Scope
+from roost.model.stored import TokenScope
 from roost.wire.basics import LONGEST_NAMESPACE, Asked, Wire
 
 
@@ -16,7 +16,7 @@ class NewToken(Asked, frozen=True):
     """A token to make."""
 
     name: Annotated[str, Meta(pattern=TOKEN_NAME, max_length=60)]
-    scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=4)]
+    scopes: Annotated[tuple[TokenScope, ...], Meta(min_length=1, max_length=4)]
     namespace: Annotated[str, Meta(pattern=NAME_OR_NOTHING, max_length=LONGEST_NAMESPACE)] = ""
     days: Annotated[float, Meta(ge=0.0, le=36_500, description="Until it expires; 0: never.")] = 0.0
 

@@ -19,12 +19,13 @@ from roost.agent.ticket import Ticket
 from roost.agent.verbs.entry import SetEntry
 from roost.api.gate import Asking
 from roost.api.problems import KINDS, Refused, of_answer
-from roost.api.service import Service, new_key
+from roost.api.service import Service
 from roost.engine.explain import Explanation, Remedies
 from roost.json_mistakes import Reader, check_keys
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.keys import new_key
 from roost.model.request import VM
-from roost.model.stored import Scope
+from roost.model.stored import TokenScope
 from roost.store.contract import Decided
 from roost.wire.basics import KEY, LONGEST_KEY, MATCH
 from roost.wire.decisions import CandidateView, ExplanationView, ScoreView, StageView
@@ -68,7 +69,7 @@ PLACING = (
 )  # fmt: skip
 
 
-def may(scope: Scope, *codes: str, namespaced: bool = False, dry: type | None = None) -> dict[str, Any]:
+def may(scope: TokenScope, *codes: str, namespaced: bool = False, dry: type | None = None) -> dict[str, Any]:
     """Who may use a route, and the problems it answers with, by code; `dry`: what a dry run answers, with a 200."""
     responses = _responses((*COMMON, *codes, "roost.internal"))
     if dry is not None:

@@ -26,7 +26,7 @@ from roost.api.routes.common import (
     page_size,
     was_decided,
 )
-from roost.api.service import new_key
+from roost.model.keys import new_key
 from roost.model.registry import WAITING
 from roost.model.waiting import Waiting
 from roost.wire.evictions import EvictionDone, EvictionPage, EvictionSummary, EvictionWish, WaitingPage, WaitingVM

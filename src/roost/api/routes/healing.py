@@ -21,7 +21,7 @@ from roost.api.hush import is_for
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, Cursor, Limit, asking_of, may, own, page_size
 from roost.api.service import Service
-from roost.duties.healing import LostVM, apart, lost_vms, new_key, together, vms_on
+from roost.duties.healing import LostVM, apart, healing_key, lost_vms, together, vms_on
 from roost.model.errors import UnknownName
 from roost.model.rows import MachineState
 from roost.placing.books import RunningVM
@@ -196,7 +196,7 @@ async def _try(asking: Asking, groups: Sequence[list[RunningVM]], aside: Later |
     for first in range(0, len(groups), AT_ONCE):
         some = groups[first : first + AT_ONCE]
         wishes = [HealVMs(group[0].tenant, tuple(vm.name for vm in group), aside) for group in some]
-        tickets = await asyncio.gather(*(service.submit(wish, new_key(), by) for wish in wishes))
+        tickets = await asyncio.gather(*(service.submit(wish, healing_key(), by) for wish in wishes))
         found += zip(some, tickets, strict=True)
     return found
 

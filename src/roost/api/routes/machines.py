@@ -34,14 +34,14 @@ from roost.api.routes.common import (
     page_size,
 )
 from roost.api.routes.tenants import MOST_VMS_SHOWN, vm_view
-from roost.api.service import new_key
 from roost.model.errors import UnknownName
 from roost.model.inventory import MachineSpec
+from roost.model.keys import new_key
 from roost.model.readable import as_counted
 from roost.model.rows import MachineState
 from roost.placing.allocator import Allocator
 from roost.store.ledger import MachineRow
-from roost.wire.basics import MachineState as StateName
+from roost.wire.basics import StateName
 from roost.wire.clusters import ClusterChange, Clusters, ClusterView
 from roost.wire.machines import (
     MachineChange,

@@ -14,8 +14,8 @@ from roost.agent.verbs.entry import SetEntry
 from roost.api.gate import Asking
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, asking_of, concluded, may
-from roost.api.service import new_key
 from roost.api.walks import MACHINES, WALK, machines_of, walk_of
+from roost.model.keys import new_key
 from roost.model.registry import MAINTENANCE
 from roost.model.stored import StoredWalk
 from roost.wire.maintenance import WalkHold, WalkView

@@ -22,9 +22,10 @@ from roost.api.routes.common import (
     page_size,
     was_decided,
 )
-from roost.api.service import Service, new_key
+from roost.api.service import Service
 from roost.api.tokens import CLOSED, LAST_ADMIN
 from roost.duties.duty import Duty
+from roost.model.keys import new_key
 from roost.model.registry import TOKEN
 from roost.model.tokens import check_name
 from roost.store.snapshot import encode_snapshot

@@ -14,8 +14,8 @@ from roost.api.gate import Asking
 from roost.api.policies import IN_FORCE, SHADOW
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, DryRun, Key, asking_of, concluded, may, was_decided
-from roost.api.service import new_key
 from roost.model.errors import InvalidInput, UnknownName
+from roost.model.keys import new_key
 from roost.model.names import check_new_name
 from roost.model.registry import ACTIVE, PAST_POLICY, POLICY
 from roost.rules.policy import Policy, digest_of, shipped_policies

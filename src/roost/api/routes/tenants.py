@@ -43,8 +43,8 @@ from roost.api.routes.common import (
     vms_of,
     was_decided,
 )
-from roost.api.service import new_key
 from roost.model.errors import RoostError
+from roost.model.keys import new_key
 from roost.model.readable import as_counted
 from roost.model.registry import WAITING
 from roost.model.request import UNCONSTRAINED, Constraints, Request, check_promises

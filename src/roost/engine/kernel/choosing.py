@@ -316,7 +316,7 @@ def list_up_to(border, chosen, found, racks, clusters, keys, rack_sums, listed, 
 
 
 @inside
-def settle(machines, racks, clusters, links, journal, tenant, counts, placing, homes, constrained, vm, m):
+def put_chosen(machines, racks, clusters, links, journal, tenant, counts, placing, homes, constrained, vm, m):
     """Put a VM of the tenant at the desk on the machine that was chosen for it."""
     placing[0] = m
     placing[1] |= np.int64(overfills(machines[m], vm))
@@ -327,9 +327,9 @@ def settle(machines, racks, clusters, links, journal, tenant, counts, placing, h
 
 
 @entry
-def settle_at(machines, racks, clusters, links, journal, tenant, counts, placing, homes, constrained, vm_row, m):
+def put_listed(machines, racks, clusters, links, journal, tenant, counts, placing, homes, constrained, vm_row, m):
     """The same, of one that `assign` has listed."""
-    settle(machines, racks, clusters, links, journal, tenant, counts, placing, homes, constrained, vm_row[0], m)
+    put_chosen(machines, racks, clusters, links, journal, tenant, counts, placing, homes, constrained, vm_row[0], m)
 
 
 @entry
@@ -391,7 +391,7 @@ def assign(
         listed = list_up_to(heap[0], chosen, found, racks, clusters, keys, rack_sums, scratch[LISTED], rng)
     unmask(keys, rack_sums, cluster_sums, undo, undone)
     if m >= 0 and listed == 0:
-        settle(machines, racks, clusters, links, journal, tenant, counts, placing, homes, constrained, vm, m)
+        put_chosen(machines, racks, clusters, links, journal, tenant, counts, placing, homes, constrained, vm, m)
     return m, updated, fault, ties, found, listed
 
 

@@ -62,7 +62,7 @@ class ScopeCheck(Protocol):
 
     @property
     def statement(self) -> str:
-        """Adds up `:scope`, as far as `:most`; in words that every database knows."""
+        """The SQL, the same for every database, that adds up the rows of `:scope`; it may stop counting at `:most`."""
 
     def weight(self, row: Any, accounts: Accounts) -> tuple[str, int]:
         """The scope that a row counts in, and what it adds to that."""

@@ -85,7 +85,7 @@ class Visit(msgspec.Struct, frozen=True, gc=False):
         return (each.machine for each in self.coming if each.spec.priority in bands)
 
     def fall(self, settling: Settling) -> Mapping[str, int]:
-        """By cluster: how many fewer machines are empty afterwards, but for those that lower bands take."""
+        """By cluster: how many fewer empty machines it has then. One that only lower bands take counts as empty."""
         accounts, machines = settling.accounts, settling.facts.machines
         taken, fewer = set(self.highest(settling)), dict[str, int]()
         for name in dict.fromkeys((*taken, *(each.machine for _, each in self.going))):

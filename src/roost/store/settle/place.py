@@ -118,8 +118,9 @@ def _try(
 
 
 def _highest_first(placed: Sequence[PlacedVM], accounts: Accounts) -> Sequence[PlacedVM]:
-    """In the order of priority: each must fit beside all that is not below it, also of its own request. Else one
-    that takes what is free could make VMs of its own band give way to a higher one that comes with it.
+    """The VMs of a request by priority, the highest first, which is the order in which room is counted for them.
+
+    A VM of a lower band that took the free room first would leave none to a higher one of the same request.
     """
     if len(placed) == 1 or accounts.bands == 1:
         return placed

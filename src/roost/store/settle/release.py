@@ -87,7 +87,7 @@ def _check(proposal: Release, known: TenantRow, settling: Settling) -> None:
 
 
 def _wait_for_nothing(proposal: Release, known: TenantRow | None, settling: Settling) -> Outcome:
-    """A tenant of which nothing runs is deleted: all of it waits, and waits no longer."""
+    """Delete a tenant none of whose VMs run, as all gave way and wait to be placed again: they wait no longer."""
     changes = _give_up(proposal, settling) if known is None else ()
     if len(changes) < len(set(proposal.waiting)):
         for change in changes:
@@ -100,7 +100,7 @@ def _wait_for_nothing(proposal: Release, known: TenantRow | None, settling: Sett
 
 
 def _give_up(proposal: Release, settling: Settling) -> tuple[Registered, ...]:
-    """Those of a tenant that is deleted are not placed again."""
+    """Take the VMs of a deleted tenant off the books of what waits to be placed again."""
     registry, changes = settling.facts.registry, []
     for vm in dict.fromkeys(proposal.waiting):
         value = registry.get((WAITING, vm))

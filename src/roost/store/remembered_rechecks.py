@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 from roost.store.recheck import Recheck, StandingRecheck
 
 
-class StandingRechecks:
+class RememberedRechecks:
     """Finds the re-check that remembers. For a store that alone writes its rows, one commit at a time."""
 
     def __init__(self) -> None:

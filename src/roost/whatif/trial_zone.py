@@ -35,7 +35,7 @@ from roost.wiring import open_agent
 
 PATIENCE = 3_600.0  # seconds: the whole zone may be placed anew
 EXPLAINED = 20  # kinds of VMs that find no machine are explained; each is a scan of the zone
-TICK = 1.0  # seconds of the stage's own time, between two looks of its duties
+TICK = 1.0  # seconds of a trial's own time, between two looks of its duties
 QUIET = 10 * LONGEST_PAUSE  # seconds of it without a change, after which those that are still tried never find room
 
 
