@@ -259,6 +259,27 @@ def test_a_vm_that_finds_no_other_machine_is_healed_under_its_name_once_there_is
     assert [(row["request"], row["time_s"], row["status"]) for row in rows(result)][-1] == (-2, 9.0, "placed")
 
 
+def test_a_vm_is_healed_in_time_however_often_others_come_and_go() -> None:
+    """The feed takes longer than the time between two commits, so there is always one that has not been heard of."""
+    late = Latency(feed_ms=20)
+    asks = [ask(0, "whole"), ask(0.5, "whole", stay=6.5)]
+    asks += [ask(1 + 0.01 * k, "small", stay=0.005) for k in range(1_000)]
+    home = home_of_the_first(simulation(asks[:1], machines(3), until=1, latency=late))
+    result = fails(simulation(asks, machines(3), until=11, latency=late), (5, home, 60)).run()
+    assert became_of_lost(result) == [1, 1, 0, 0]
+    assert result.summary["healing_mean"] == pytest.approx(2.0, abs=1.1)  # room at 7, and a pause between two tries
+
+
+def test_what_stirs_duties_just_after_something_else_did_is_looked_at_as_soon_as_it_is_heard_of() -> None:
+    """The agent with the duties tells of a machine; another one tells of a second, before the first is heard of."""
+    asks, both = [ask(0, "whole")], {**MESH, "latency": Latency(feed_ms=20)}
+    home = home_of_the_first(simulation(asks, machines(4), until=1, **both))
+    made = simulation(asks, machines(4), until=10, **both)
+    result = fails(made, (5.0, (home + 1) % 4, 60), (5.01, home, 60)).run()
+    assert became_of_lost(result) == [1, 1, 0, 0]
+    assert result.summary["healing_mean"] == pytest.approx(0.02, abs=A_MICROSECOND)
+
+
 def test_a_rack_that_fails_is_one_event_for_its_vms() -> None:
     """None of them is healed onto a machine of the same rack, which is about to fail, too."""
     asks = [ask(0, "whole"), ask(0, "whole")]

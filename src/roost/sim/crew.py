@@ -203,7 +203,8 @@ class Crew:
                 continue
             worker.busy_until = now + took
             self._events.at(now + took + self.latency.commit_s / 2, COMMIT, (worker, group))
-        if (due := courier.next_look(news=agent.needs_news)) < NEVER:
+        news = agent.needs_news or (worker.number == 0 and self.duties.stirred)
+        if (due := courier.next_look(news=news)) < NEVER:
             self._wake(worker, due)
 
     def _wake(self, worker: SimulatedWorker, at: float) -> None:
