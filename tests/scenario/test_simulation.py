@@ -621,3 +621,12 @@ def test_what_the_zone_has_down_by_itself_is_neither_counted_nor_repaired_by_an_
     run.run()
     assert run.tracker.down == 0
     assert run.faults.state == [int(MachineState.DOWN), *[int(MachineState.READY)] * 3]
+
+
+def test_what_the_zone_has_in_quarantine_is_there_again_once_it_is_repaired() -> None:
+    zone = machines(2)
+    zone.machines["state"][0] = MachineState.QUARANTINED
+    maintained = Faults(maintenance=(Maintenance(at=8, lasts=4, cluster=zone.cluster_names[0]),))
+    made = fails(simulation([ask(0, "small")], zone, until=20, faults=maintained), (5, 0, 5))
+    assert column(made.run(), "machines_down") == [0] * 5 + [1] * 5 + [0] * 11
+    assert made.store.load().machines[zone.machine_names[0]].state == MachineState.QUARANTINED
