@@ -200,6 +200,29 @@ def test_an_agent_that_is_refused_for_what_it_has_not_heard_of_hears_of_it_at_on
     assert not watched.simulation.store.load().vms
 
 
+def test_a_request_after_one_of_very_many_vms_is_answered_next() -> None:
+    """An agent that was answered for so many VMs ends its step early; it has the next one at once."""
+    asks = [ask(1, *["small"] * 300), ask(1, "small"), ask(50, "small")]
+    assert waits(run(asks, machines(100), until=60)) == [(0.0, 0.0)] * 3
+
+
+def test_large_requests_have_their_turn_soon_though_nothing_else_comes() -> None:
+    """They leave time for small ones between them: until none came for 20 ms, or for 1.5 times as long as one took."""
+    asks = [ask(1, *["small"] * 40), ask(1, *["small"] * 40), ask(1, "small"), ask(50, "small")]
+    found = run(asks, machines(100), until=60, latency=Latency(commit_ms=6, feed_ms=20))
+    assert [queued for queued, _ in waits(found)] == pytest.approx([0.0, 0.015, 0.006, 0.0], abs=A_MICROSECOND)
+
+
+def test_time_goes_on_while_all_that_waits_in_two_lines_is_held_up_by_what_is_under_way() -> None:
+    """The healing of a tenant's VM and another request of that tenant wait for a request of it."""
+    slow: dict[str, Any] = {"latency": Latency(commit_ms=1_000), "agents": Agents(pipeline=4)}
+    asks = [ask(at, "small", tenant="t") for at in (0, 5.7, 5.8)]
+    home = home_of_the_first(simulation(asks[:1], machines(3), until=4, **slow))
+    result = fails(simulation(asks, machines(3), until=20, **slow), (5.0, home, 60)).run()
+    assert became_of_lost(result) == [1, 1, 0, 0]
+    assert statuses(result) == ["placed"] * 4
+
+
 # -------------------------------------------------------------------------------------------------------------- faults
 
 
