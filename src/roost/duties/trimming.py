@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from roost.duties.duty import Pausing
+from roost.duties.duty import Pausing, SimpleDuty
 
 if TYPE_CHECKING:
     from roost.settings import RetentionSection
@@ -18,7 +18,7 @@ DAY = 86_400.0
 NEVER_SECONDS = 600.0  # between looks whether it was turned on meanwhile
 
 
-class Trimming:
+class Trimming(SimpleDuty):
     """Trims a store. What is to be remembered can be set anew while it runs."""
 
     name = "trimming"

@@ -238,7 +238,7 @@ class Crew:
         now, half = self._clock.now, self.latency.commit_s / 2
         outcomes = group.commit(self.store)
         worker.in_flight -= len(group.proposals)
-        heard, concerns, foresees, stirred = self._heard, self.duties.concerns, self.foresight > 0, False
+        heard, concerns, foresees, stirred = self._heard, self.duties.roster.concerns, self.foresight > 0, False
         for row in self._log.extend(now):
             for entry in row.entries:
                 heard(entry)

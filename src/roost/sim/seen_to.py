@@ -22,7 +22,6 @@ from roost.agent.ticket import Ticket
 from roost.duties.arrivals import ArrivalRates
 from roost.duties.foresight import Forecaster
 from roost.duties.virtual import VirtualRoster
-from roost.model.change import Entry
 from roost.sim.events import TICK, Events
 from roost.sim.virtual import Clock
 
@@ -51,12 +50,6 @@ class VirtualDuties:
         self._stirred: deque[int] = deque()  # revisions that may be of interest and were not looked at, in their order
         self._next = clock.now  # when the next tick is
         events.at(clock.now, TICK)
-
-    def concerns(self, entry: Entry) -> bool:
-        """Whether a commit may give duties something to do: room that is freed only matters to those who wait."""
-        if entry.conditions or entry.registered:
-            return True
-        return bool(entry.released) and self.roster.anybody_waits
 
     def stir(self, revision: int) -> None:
         """Something that concerns them is in the feed at a revision."""
