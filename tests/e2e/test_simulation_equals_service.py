@@ -36,8 +36,6 @@ from roost.agent.verbs.release import ReleaseVMs
 from roost.bench.postgres import ThrowawayPostgres
 from roost.client import Client, MachineChange, ServiceProblem, VMWish
 from roost.duties.duty import Roster
-from roost.duties.healing import Healer
-from roost.duties.requeue import Requeue
 from roost.duties.table import Runner, make_roster
 from roost.duties.virtual import SETTINGS
 from roost.model.change import Entry
@@ -228,19 +226,13 @@ class ByAnAgent:
             while not self._agent.idle:
                 self._agent.step(0.01)
             self._agent.step()
-            if self._at_rest():
+            if self.roster.at_rest:
                 break
             self._clock.now += TICK
         feed = self._store.changes(self._read)
         found = [change for _, entry in feed.after(self._read) for change in in_words(entry)]
         self._read = self._store.head()[0]
         return found
-
-    def _at_rest(self) -> bool:
-        healer, requeue = self.roster.find(Healer), self.roster.find(Requeue)
-        assert healer is not None
-        assert requeue is not None
-        return healer.at_rest and requeue.at_rest
 
 
 class OverHTTP:

@@ -200,6 +200,29 @@ def test_an_agent_that_is_refused_for_what_it_has_not_heard_of_hears_of_it_at_on
     assert not watched.simulation.store.load().vms
 
 
+def test_a_request_after_one_of_very_many_vms_is_answered_next() -> None:
+    """An agent that was answered for so many VMs ends its step early; it has the next one at once."""
+    asks = [ask(1, *["small"] * 300), ask(1, "small"), ask(50, "small")]
+    assert waits(run(asks, machines(100), until=60)) == [(0.0, 0.0)] * 3
+
+
+def test_large_requests_have_their_turn_soon_though_nothing_else_comes() -> None:
+    """They leave time for small ones between them: until none came for 20 ms, or for 1.5 times as long as one took."""
+    asks = [ask(1, *["small"] * 40), ask(1, *["small"] * 40), ask(1, "small"), ask(50, "small")]
+    found = run(asks, machines(100), until=60, latency=Latency(commit_ms=6, feed_ms=20))
+    assert [queued for queued, _ in waits(found)] == pytest.approx([0.0, 0.015, 0.006, 0.0], abs=A_MICROSECOND)
+
+
+def test_time_goes_on_while_all_that_waits_in_two_lines_is_held_up_by_what_is_under_way() -> None:
+    """The healing of a tenant's VM and another request of that tenant wait for a request of it."""
+    slow: dict[str, Any] = {"latency": Latency(commit_ms=1_000), "agents": Agents(pipeline=4)}
+    asks = [ask(at, "small", tenant="t") for at in (0, 5.7, 5.8)]
+    home = home_of_the_first(simulation(asks[:1], machines(3), until=4, **slow))
+    result = fails(simulation(asks, machines(3), until=20, **slow), (5.0, home, 60)).run()
+    assert became_of_lost(result) == [1, 1, 0, 0]
+    assert statuses(result) == ["placed"] * 4
+
+
 # -------------------------------------------------------------------------------------------------------------- faults
 
 
@@ -257,6 +280,27 @@ def test_a_vm_that_finds_no_other_machine_is_healed_under_its_name_once_there_is
     ]
     assert [(each.vm, each.machine != homes(watched)[0]) for each in healed] == [("t0/0", True)]
     assert [(row["request"], row["time_s"], row["status"]) for row in rows(result)][-1] == (-2, 9.0, "placed")
+
+
+def test_a_vm_is_healed_in_time_however_often_others_come_and_go() -> None:
+    """The feed takes longer than the time between two commits, so there is always one that has not been heard of."""
+    late = Latency(feed_ms=20)
+    asks = [ask(0, "whole"), ask(0.5, "whole", stay=6.5)]
+    asks += [ask(1 + 0.01 * k, "small", stay=0.005) for k in range(1_000)]
+    home = home_of_the_first(simulation(asks[:1], machines(3), until=1, latency=late))
+    result = fails(simulation(asks, machines(3), until=11, latency=late), (5, home, 60)).run()
+    assert became_of_lost(result) == [1, 1, 0, 0]
+    assert result.summary["healing_mean"] == pytest.approx(2.0, abs=1.1)  # room at 7, and a pause between two tries
+
+
+def test_what_stirs_duties_just_after_something_else_did_is_looked_at_as_soon_as_it_is_heard_of() -> None:
+    """The agent with the duties tells of a machine; another one tells of a second, before the first is heard of."""
+    asks, both = [ask(0, "whole")], {**MESH, "latency": Latency(feed_ms=20)}
+    home = home_of_the_first(simulation(asks, machines(4), until=1, **both))
+    made = simulation(asks, machines(4), until=10, **both)
+    result = fails(made, (5.0, (home + 1) % 4, 60), (5.01, home, 60)).run()
+    assert became_of_lost(result) == [1, 1, 0, 0]
+    assert result.summary["healing_mean"] == pytest.approx(0.02, abs=A_MICROSECOND)
 
 
 def test_a_rack_that_fails_is_one_event_for_its_vms() -> None:
@@ -600,3 +644,12 @@ def test_what_the_zone_has_down_by_itself_is_neither_counted_nor_repaired_by_an_
     run.run()
     assert run.tracker.down == 0
     assert run.faults.state == [int(MachineState.DOWN), *[int(MachineState.READY)] * 3]
+
+
+def test_what_the_zone_has_in_quarantine_is_there_again_once_it_is_repaired() -> None:
+    zone = machines(2)
+    zone.machines["state"][0] = MachineState.QUARANTINED
+    maintained = Faults(maintenance=(Maintenance(at=8, lasts=4, cluster=zone.cluster_names[0]),))
+    made = fails(simulation([ask(0, "small")], zone, until=20, faults=maintained), (5, 0, 5))
+    assert column(made.run(), "machines_down") == [0] * 5 + [1] * 5 + [0] * 11
+    assert made.store.load().machines[zone.machine_names[0]].state == MachineState.QUARANTINED

@@ -279,12 +279,16 @@ def test_vms_that_waited_are_placed_again_though_the_search_for_room_takes_sever
     assert set(puzzled.allocator.tenants["t"].vms) == {"t/0", "t/1", "t/2"}
 
 
-def test_an_agent_whose_requests_wait_for_an_answer_says_that_it_has_nothing_to_do() -> None:
+@pytest.mark.parametrize("duty", [False, True])  # then they wait in two lines
+def test_an_agent_whose_requests_wait_for_an_answer_says_that_it_has_nothing_to_do(duty: bool) -> None:
     store = open_store("memory:", create=Zone.synthetic(100))
     courier = HeldCourier(store)
     agent = Agent(store, courier, Policy.named("fast"), "one")
     first, second = (agent.submit(PlaceVMs(Request("web", [VM("A0")]))) for _ in range(2))
-    assert agent.step(), "the first is sent"
+    third = agent.submit(PlaceVMs(Request("web", [VM("A0")])), duty=duty)
+    agent.step()
+    if duty:
+        agent.step()  # the other line has had its turn
     rounds = agent.counters.rounds
     assert [agent.step() for _ in range(3)] == [False] * 3, "the second waits for the first of its tenant"
     assert agent.counters.rounds == rounds
@@ -293,4 +297,8 @@ def test_an_agent_whose_requests_wait_for_an_answer_says_that_it_has_nothing_to_
     courier.commit()
     agent.step()
     assert first.answer is not None
+    agent.step()
+    courier.commit()
+    agent.step()
     assert second.answer is not None
+    assert third.answer is not None

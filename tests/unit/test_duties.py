@@ -20,21 +20,23 @@ from roost.agent.courier import InlineCourier
 from roost.agent.verbs.machine import SetMachine
 from roost.api.json_lines import serve
 from roost.api.service import Service
-from roost.duties.duty import Duty, Pausing, Roster
+from roost.duties.duty import Duty, Pausing, Roster, SimpleDuty
 from roost.duties.fading import Fading
 from roost.duties.table import DUTIES, Runner, make_roster
 from roost.duties.trimming import Trimming
+from roost.model.change import Entry
 from roost.model.errors import StoreUnavailable
 from roost.rules.policy import Policy
 from roost.settings import RetentionSection, Settings, StoreSection
-from roost.sim.experiment import Experiment
+from roost.sim.experiment import Experiment, Latency
 from roost.sim.runs import stage
 from roost.sim.simulation import Simulation
 from roost.wiring import open_store
 from tests.property.zones import TINY, ClusterPlan, build
+from tests.scenario.simulated import ask, machines, simulation
 
 
-class Toy:
+class Toy(SimpleDuty):
     """Counts its steps; fails in some of them."""
 
     name, period = "toy", 0.0
@@ -87,7 +89,7 @@ def test_two_duties_of_one_name_are_refused() -> None:
         Roster([Toy(), Toy()])
 
 
-class Patient:
+class Patient(SimpleDuty):
     """Has something done elsewhere, twice; the second time that goes wrong."""
 
     name, period = "patient", 0.0
@@ -234,6 +236,49 @@ def test_a_new_line_of_the_table_runs_in_the_simulator_on_its_clock(toy: Toy) ->
     toy.period, toy.failing = 1_000.0, False
     Simulation(experiment, "fast", 1, *stage(experiment, 1)).run()
     assert toy.times == [1_000.0 * (k + 1) for k in range(8)]
+
+
+class Counting(Toy):
+    """Wants to know of every VM that comes, and has two more steps to do then."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = 0
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether these are done."""
+        return not self.left
+
+    def concerns(self, entry: Entry) -> bool:
+        """Whether one came."""
+        if entry.placed:
+            self.left = 3
+        return bool(entry.placed)
+
+    def step(self, now: float) -> None:
+        """Do one of them."""
+        super().step(now)
+        self.left = max(0, self.left - 1)
+
+
+def test_a_new_duty_that_says_what_concerns_it_is_stirred_and_waited_for_in_a_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = Counting()
+    monkeypatch.setattr("roost.duties.table.DUTIES", [*DUTIES, lambda _: made])
+    simulation([ask(5, "small", stay=8)], machines(2), until=20, latency=Latency(feed_ms=20)).run()
+    assert made.times == pytest.approx([0.0, 5.02, 6.02, 7.02])
+
+
+def test_nobody_is_at_rest_while_a_step_is_under_way() -> None:
+    later = Later()
+    roster = Roster([Toy(), Patient()], later)
+    assert roster.at_rest
+    roster.step(1.0)
+    assert not roster.at_rest
 
 
 def test_a_new_line_of_the_table_runs_in_the_service_and_is_in_its_metrics(toy: Toy, tmp_path: Path) -> None:

@@ -163,13 +163,23 @@ def test_a_rehearsal_is_refused_as_the_real_thing(agent: Agent, operation: Opera
 
 @pytest.mark.parametrize("vms", [1, 3, 2_000])
 def test_no_later_choice_depends_on_what_was_rehearsed_or_declined(agent: Agent, vms: int) -> None:
-    """Of machines that are as good, lots choose: trying in vain, or only for show, must not use any up."""
-    lots = agent.memory().lots
+    """Of machines that are as good, lots choose, and so they do between them and the best, once commits were lost."""
+    for conflict in [True, False] * 5:
+        agent.context.avoidance.note(conflict)
+    before = lots(agent)
     agent.rehearse(PlaceVMs(Request("many", [VM("A1")] * vms)))
-    assert agent.memory().lots == lots
+    assert lots(agent) == before
     (answer,) = agent.run(agent.submit(PlaceVMs(Request("few", [VM("A1"), *[VM("Full-gen4")] * 500]))))
     assert answer.status == "declined"
-    assert agent.memory().lots == lots
+    assert lots(agent) == before
+    agent.run(agent.submit(PlaceVMs(Request("one", [VM("A1")]))))
+    assert lots(agent) != before
+
+
+def lots(agent: Agent) -> tuple[object, ...]:
+    """All that the next draws depend on."""
+    memory = agent.memory()
+    return memory.lots, memory.avoidance.lot, memory.avoidance.random
 
 
 def test_nothing_is_kept_of_rehearsals_that_lost_a_race() -> None:

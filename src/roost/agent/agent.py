@@ -120,6 +120,7 @@ class Agent:
             self.under_way.forget_asked(key)  # for all that is known
         for ticket in self.under_way:
             ticket.search = None  # machines have other rows by now
+        self.under_way.release_held()
         self.courier.follow(self.replica.revision)
         if loaded.split is self.split:
             self.recheck = self.make_recheck()
@@ -131,6 +132,7 @@ class Agent:
         split = policy if isinstance(policy, PolicySplit) else PolicySplit(policy)
         self.replica.allocator.switch_policy(split)
         self.split = split
+        self.under_way.release_held()  # others may have to give way by it
         self.recheck = self.make_recheck()
 
     @property
@@ -255,8 +257,8 @@ class Agent:
             self._follow()
         if self._outdated and not self.under_way.rounds:
             self._reload()
-        if self.under_way.held:
-            self.under_way.release_held()
+        if self.under_way.held and (deliveries or self.counters.followed > followed):
+            self.under_way.release_held()  # without news, it would only be held again
         if self.counters.placed_vms - placed + self.counters.followed - followed > MUCH:
             return True  # let others have their turn before more is decided
         line, most = lines.turn()

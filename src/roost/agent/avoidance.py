@@ -20,9 +20,10 @@ EAGERNESS = 10  # how many times likelier than a conflict it is that an agent ke
 
 
 class AvoidanceMemory(msgspec.Struct, frozen=True):
-    """How the last commits ended, and the state of the random numbers."""
+    """How the last commits ended, the lot that is next, and the state of the random numbers after it."""
 
     recent: list[bool]
+    lot: float
     random: dict[str, str]
 
 
@@ -40,6 +41,7 @@ class Avoidance:
         self._recent: deque[bool] = deque(maxlen=window)
         self._conflicts = 0
         self._random = np.random.default_rng(seed)
+        self._lot = self._random.random()
 
     @property
     def ratio(self) -> float:
@@ -54,18 +56,21 @@ class Avoidance:
         self._conflicts += conflict
 
     def draw(self) -> Choice:
-        """How to choose this time."""
-        if not self._conflicts or self._apart is BEST:
-            return BEST
-        return BEST if self._random.random() >= self._eagerness * self.ratio else self._apart
+        """How to choose this time; the same until something was placed so and `next_lot` is called."""
+        return BEST if self._lot >= self._eagerness * self.ratio else self._apart
+
+    def next_lot(self) -> None:
+        """Something is to be placed as it was drawn. Without conflicts no lot was drawn for it."""
+        if self._conflicts and self._apart is not BEST:
+            self._lot = self._random.random()
 
     def memory(self) -> AvoidanceMemory:
         """All that the next draws depend on."""
-        return AvoidanceMemory(list(self._recent), state_of(self._random))
+        return AvoidanceMemory(list(self._recent), self._lot, state_of(self._random))
 
     def recall(self, memory: AvoidanceMemory) -> None:
         """Go on from there."""
         self._recent.clear()
         self._recent.extend(memory.recent)
-        self._conflicts = sum(memory.recent)
+        self._conflicts, self._lot = sum(memory.recent), memory.lot
         restore(self._random, memory.random)

@@ -50,11 +50,19 @@ class Lines:
         if not self.large:
             return many, self._group
         now = self._clock()
-        quiet = not (self.small or self.duties) and now - self._last_small >= QUIET_SECONDS
+        quiet = not (self.small or self.duties) and now >= self._last_small + QUIET_SECONDS
         rested = self._round is None and now >= self._next
         if quiet or (rested and (self._some_between or not (self.small or self.duties))):
             return self.large, 1
         return many, self._group
+
+    @property
+    def large_at(self) -> float:
+        """When it is the turn of a large one, if it waits for nothing but time."""
+        if not self.large or self.small or self.duties:
+            return math.inf
+        quiet = self._last_small + QUIET_SECONDS  # the very sum that `turn` goes by
+        return quiet if self._round is not None else min(quiet, self._next)
 
     def had(self, line: deque[Ticket], round_: int | None, began: float) -> None:
         """A line has just had its turn. `round_`: the round that is on its way to the store since then, if any is."""

@@ -10,6 +10,10 @@ A duty is a name, a period and a step. It keeps no thread and no clock of its ow
 worker, the simulator) tells it the time. A step that fails is logged and counted; neither the others nor the next step
 of the same duty suffer.
 
+Where nothing happens by itself, as in a simulated run, duties are stepped when the feed brings something that concerns
+one of them, and again and again until all are at rest: so long, somebody waits for what a duty would do. A service
+comes round often enough not to ask.
+
 A step must not wait, as requests would wait with it. One that reads the store, or computes for long, is a generator: it
 yields a function, its runner has that called elsewhere, and the step goes on with the result (or with the exception
 that came of it) when the runner comes round again. What is written between two yields runs in the runner's own
@@ -26,6 +30,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 import structlog
 
+from roost.model.change import Entry
 from roost.model.errors import RoostError
 
 log = structlog.get_logger()
@@ -47,6 +52,26 @@ class Duty(Protocol):
 
     def step(self, now: float) -> Pausing | None:
         """Look, and ask for what is to be done. `now`: seconds that only go on. Must not wait: it yields instead."""
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing waits for a later step of it, unless something changes."""
+
+    def concerns(self, entry: Entry) -> bool:
+        """Whether something that was committed may give it something to do before its period is over."""
+
+
+class SimpleDuty:
+    """What a duty need not say itself if nothing waits for it."""
+
+    @property
+    def at_rest(self) -> bool:
+        """It has done all there is to do in each step."""
+        return True
+
+    def concerns(self, entry: Entry) -> bool:
+        """What machines are like, and what all agree on, may be of interest to anybody; VMs come and go."""
+        return bool(entry.conditions or entry.registered)
 
 
 class DutyRecord(msgspec.Struct):
@@ -123,6 +148,15 @@ class Roster:
     def recall(self, due: Mapping[str, float]) -> None:
         """Go on where another roster of the same clock stopped."""
         self._next.update(due)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing waits for a later step of any of them, unless something changes or a period is over."""
+        return not self._under_way and all(duty.at_rest for duty in self.duties)
+
+    def concerns(self, entry: Entry) -> bool:
+        """Whether something that was committed may give one of them something to do."""
+        return any(duty.concerns(entry) for duty in self.duties)
 
     def step(self, now: float) -> None:
         """Let every duty that is due have its turn, and go on with what waited for something that is done by now."""

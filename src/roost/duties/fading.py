@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from roost.agent.verbs.failures import CountFailures
+from roost.duties.duty import SimpleDuty
 from roost.model.failures import read_entry
 from roost.model.registry import FAILURES
 
@@ -26,7 +27,7 @@ def faded(registry: Registry, now: float) -> Iterator[str]:
     return (machine for machine, value in registry.of(FAILURES).items() if read_entry(value).fewer_at < now)
 
 
-class Fading:
+class Fading(SimpleDuty):
     """Looks now and then, through an agent."""
 
     name, period = "fading", LOOK_SECONDS

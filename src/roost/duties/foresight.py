@@ -17,7 +17,7 @@ import msgspec
 from roost.agent.operation import Answer
 from roost.agent.verbs.entry import SetEntry
 from roost.duties.arrivals import ArrivalRates
-from roost.duties.duty import Pausing
+from roost.duties.duty import Pausing, SimpleDuty
 from roost.model.foresight import NAME, Foresight, decode, encode, foresee, foresee_given
 from roost.model.registry import FORESIGHT
 
@@ -45,7 +45,7 @@ class ForecastMemory(msgspec.Struct, frozen=True):
     heard: str | None
 
 
-class Forecaster:
+class Forecaster(SimpleDuty):
     """Counts what comes, and tells what is to be expected, through an agent."""
 
     name = "foresight"

@@ -25,6 +25,7 @@ import numpy as np
 from roost.agent.operation import Answer
 from roost.agent.verbs.heal import HealVMs
 from roost.agent.verbs.machine import SetMachine
+from roost.duties.duty import SimpleDuty
 from roost.duties.turns import Result, Turns
 from roost.model.keys import new_key
 from roost.model.request import HOLD, UNCONSTRAINED
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from roost.agent.agent import Agent
     from roost.agent.replica import Replica
     from roost.agent.ticket import Ticket
+    from roost.model.change import Entry
 
 BY = "healing"  # who asks, as the trail tells it
 KEY = "heal "  # how the key of every healing begins; no key of a request has a space
@@ -84,7 +86,7 @@ class HealingCounts(msgspec.Struct):
     quarantined: int = 0  # machines that were not trusted any more
 
 
-class Healer:
+class Healer(SimpleDuty):
     """Heals through an agent. Call `step` between the agent's own."""
 
     name, period = "healing", 0.0
@@ -137,6 +139,10 @@ class Healer:
         seen = self._seen == (replica, replica.revision)
         busy = self._new or self._asked or self._untold or self._distrusted
         return seen and not busy and self._turns.at_rest
+
+    def concerns(self, entry: Entry) -> bool:
+        """Room that is freed only matters to those who wait."""
+        return super().concerns(entry) or bool(entry.released and self._lost)
 
     def lost_for(self, vm: str) -> float | None:
         """How many seconds ago a VM was lost, if it waits."""

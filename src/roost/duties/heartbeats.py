@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from roost.agent.operation import Answer
 from roost.agent.verbs.entry import SetEntry
 from roost.agent.verbs.machine import SetMachine
+from roost.duties.duty import SimpleDuty
 from roost.model.registry import SILENT
 from roost.model.rows import MachineState
 from roost.store.contract import Note
@@ -84,7 +85,7 @@ def _read(note: bytes) -> Told | None:
         return None
 
 
-class Heartbeats:
+class Heartbeats(SimpleDuty):
     """Listens through an agent. Call `step` between the agent's own."""
 
     name, period = "heartbeats", 0.0

@@ -23,6 +23,7 @@ from roost.agent.operation import Answer
 from roost.agent.ticket import Ticket
 from roost.agent.verbs.entry import SetEntry
 from roost.agent.verbs.place import PlaceVMs
+from roost.duties.duty import SimpleDuty
 from roost.duties.turns import Order, Result, Turns
 from roost.model.errors import UnknownName
 from roost.model.registry import WAITING
@@ -32,6 +33,7 @@ from roost.store.contract import Decline
 
 if TYPE_CHECKING:
     from roost.agent.agent import Agent
+    from roost.model.change import Entry
 
 BY = "requeue"  # who asks, as the trail tells it
 
@@ -70,7 +72,7 @@ class Unit(msgspec.Struct, frozen=True):
         return PlaceVMs(Request(self.first.tenant, wishes, constraints), requeued=True)
 
 
-class Requeue:
+class Requeue(SimpleDuty):
     """Places again through an agent. Call `step` between the agent's own."""
 
     name, period = "requeue", 0.0
@@ -105,6 +107,10 @@ class Requeue:
         replica = self._agent.replica
         read = self._basis == (replica, self._agent.split) and self._read == replica.waiting.changes
         return read and not self._asked and self._turns.at_rest
+
+    def concerns(self, entry: Entry) -> bool:
+        """Room that is freed only matters to those who wait."""
+        return super().concerns(entry) or bool(entry.released and self.waiting)
 
     def step(self, now: float) -> None:
         """Try what may find room by now."""

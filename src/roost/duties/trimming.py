@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from roost.duties.duty import Pausing
+from roost.duties.duty import Pausing, SimpleDuty
 from roost.model.spans import DAY
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NEVER_SECONDS = 600.0  # between looks whether it was turned on meanwhile
 
 
-class Trimming:
+class Trimming(SimpleDuty):
     """Trims a store. What is to be remembered can be set anew while it runs."""
 
     name = "trimming"

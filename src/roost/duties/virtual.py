@@ -9,8 +9,6 @@ from roost.agent.agent import Agent
 from roost.agent.ticket import Ticket
 from roost.duties.arrivals import ArrivalRates
 from roost.duties.duty import Roster
-from roost.duties.healing import Healer
-from roost.duties.requeue import Requeue
 from roost.duties.table import Runner, make_roster
 from roost.settings import Settings
 
@@ -42,17 +40,3 @@ class VirtualRoster(Roster):
         settings = replace(SETTINGS, agent=replace(SETTINGS.agent, foresight_seconds=foresight))
         runner = Runner(agent, settings, clock=clock, time_of_day=clock, noted=noted, counted=arrivals)
         super().__init__(make_roster(runner).duties)
-        healer, requeue = self.find(Healer), self.find(Requeue)
-        assert healer is not None
-        assert requeue is not None
-        self._healer, self._requeue = healer, requeue
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether nobody is to be placed again, unless something changes."""
-        return self._healer.at_rest and self._requeue.at_rest
-
-    @property
-    def anybody_waits(self) -> bool:
-        """Whether some VM is to be healed, or to be placed again."""
-        return bool(self._healer.waiting or self._requeue.waiting)

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from roost.agent.agent import Agent, AgentMemory
+from roost.agent.agent import MUCH, Agent, AgentMemory
 from roost.agent.context import Watcher
 from roost.agent.courier import Group
 from roost.agent.operation import Answer, Operation
@@ -186,14 +186,17 @@ class Crew:
                     self._wake(worker, answer)
                 return  # it waits for the store's answer
             started = time.perf_counter() if self.latency.measured else 0.0
-            agent.step()
             counters = agent.counters
+            followed = counters.followed
+            more = agent.step()
             if counters.commits != worker.commits:
                 self._tracker.committed(now, counters.commits - worker.commits, counters.conflicts - worker.conflicts)
                 worker.commits, worker.conflicts = counters.commits, counters.conflicts
             if (group := courier.sent) is None:
                 if worker.number == 0 and self.duties.due and self.duties.step():
                     continue
+                if more and (agent.waiting or counters.followed - followed > MUCH):
+                    continue  # else it was an answer or news, and that was all
                 break
             courier.sent = None
             took = time.perf_counter() - started if self.latency.measured else self._decision_seconds(group)
@@ -203,7 +206,8 @@ class Crew:
                 continue
             worker.busy_until = now + took
             self._events.at(now + took + self.latency.commit_s / 2, COMMIT, (worker, group))
-        if (due := courier.next_look(news=agent.needs_news)) < NEVER:
+        news = agent.needs_news or (worker.number == 0 and self.duties.stirred)
+        if (due := min(courier.next_look(news=news), agent.under_way.lines.large_at)) < NEVER:
             self._wake(worker, due)
 
     def _wake(self, worker: SimulatedWorker, at: float) -> None:
@@ -234,7 +238,7 @@ class Crew:
         now, half = self._clock.now, self.latency.commit_s / 2
         outcomes = group.commit(self.store)
         worker.in_flight -= len(group.proposals)
-        heard, concerns, foresees, stirred = self._heard, self.duties.concerns, self.foresight > 0, False
+        heard, concerns, foresees, stirred = self._heard, self.duties.roster.concerns, self.foresight > 0, False
         for row in self._log.extend(now):
             for entry in row.entries:
                 heard(entry)

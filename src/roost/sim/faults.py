@@ -23,6 +23,7 @@ from roost.sim.tracker import Tracker
 from roost.sim.virtual import Clock, SimulatedWorker
 
 READY, DOWN, DRAINING = (int(MachineState[name]) for name in ("READY", "DOWN", "DRAINING"))
+UP = [int(state) for state in MachineState if state != DOWN]
 
 
 class FaultInjector:
@@ -119,7 +120,7 @@ class FaultInjector:
         for machine in machines:
             self.broken[machine] -= 1
         back = [machine for machine in machines if not self.broken[machine]]
-        for state in (READY, DRAINING):  # what the zone has down by itself was never counted, and stays so
+        for state in UP:  # what the zone has down by itself was never counted, and stays so
             again = [machine for machine in back if self._state_but_for_failures(machine) == state]
             self._tracker.down -= len(again)
             self._set_states(again, state)

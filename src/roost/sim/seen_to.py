@@ -14,6 +14,7 @@ needs in the store, as that of a service does which was restarted.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from roost.agent.agent import Agent
@@ -21,7 +22,6 @@ from roost.agent.ticket import Ticket
 from roost.duties.arrivals import ArrivalRates
 from roost.duties.foresight import Forecaster
 from roost.duties.virtual import VirtualRoster
-from roost.model.change import Entry
 from roost.sim.events import TICK, Events
 from roost.sim.virtual import Clock
 
@@ -47,29 +47,29 @@ class VirtualDuties:
         self._agent, self._clock, self._events = agent, clock, events
         self.roster = VirtualRoster(agent, clock, noted, foresight, arrivals)
         self.forecaster = self.roster.find(Forecaster)
-        self._stirred = self._seen = -1  # the last revision that may be of interest, and the last that was looked at
+        self._stirred: deque[int] = deque()  # revisions that may be of interest and were not looked at, in their order
         self._next = clock.now  # when the next tick is
         events.at(clock.now, TICK)
 
-    def concerns(self, entry: Entry) -> bool:
-        """Whether a commit may give duties something to do: room that is freed only matters to those who wait."""
-        if entry.conditions or entry.registered:
-            return True
-        return bool(entry.released) and self.roster.anybody_waits
-
     def stir(self, revision: int) -> None:
         """Something that concerns them is in the feed at a revision."""
-        self._stirred = revision
+        self._stirred.append(revision)
+
+    @property
+    def stirred(self) -> bool:
+        """Whether there is something that they have not looked at, if only on its way to the agent."""
+        return bool(self._stirred)
 
     @property
     def due(self) -> bool:
-        """Whether the agent has taken in something that they have not looked at."""
-        return self._seen < self._stirred <= self._agent.replica.revision
+        """Whether the agent has taken in some of it: more may always be on its way."""
+        return bool(self._stirred) and self._stirred[0] <= self._agent.replica.revision
 
     def step(self) -> bool:
         """Let them look; whether the agent has something to do then."""
         now = self._clock.now
-        self._seen = self._agent.replica.revision
+        while self.due:
+            self._stirred.popleft()
         self.roster.step(now)
         if not self.roster.at_rest:
             self._tick_at(now + TICK_SECONDS)

@@ -77,6 +77,8 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
     if not ok:
         arm.engine.rng[0] = lots  # nothing that comes later depends on how often something was tried in vain
         return store.Decline(key=ticket.key, request=ticket.request, record=record)
+    if not ticket.dry:
+        context.avoidance.next_lot()
     placed = tuple(map(_placed, decision.running))
     seen = store.NOTHING
     if context.settings.strict:
