@@ -12,7 +12,7 @@ import pytest
 from roost.model.change import ConditionChange
 from roost.model.errors import UnknownName
 from roost.store.audit import audit
-from roost.store.contract import Committed, Conflict, Outcome, Record, Rejected, Replayed, Store
+from roost.store.contract import Committed, Conflict, Outcome, Record, Recorded, Rejected, Replayed, Store
 from roost.store.memory import MemoryStore
 from roost.store.settle.rows import Names
 from roost.store.settle.settling import LostRace, Settling
@@ -25,10 +25,9 @@ RECHECK = recheck_of(MACHINES)
 SEALS = "seal"  # a kind of entries in the registry
 
 
-class Certify(msgspec.Struct, frozen=True, kw_only=True):
+class Certify(Recorded, frozen=True, kw_only=True):
     """Somebody has looked at a machine: it is as good as new, and carries a seal that no other machine has."""
 
-    key: str
     request: bytes = b"{}"
     record: Record = Record(agent="a", by="mechanic", at=5.0)
     machine: str

@@ -82,10 +82,14 @@ def _try(proposal: Move, settling: Settling) -> None:
         raise LostRace("machine", f"machine {target} is no more")
     if settling.strict and settling.started.get(target) != proposal.seen.get(target):
         raise LostRace("stale", f"machine {target} has changed", (target,))
-    settling.check_sums(proposal)
     if problem := (tested.replace if proposal.held else tested.place)(target, spec, tenant):
         raise LostRace("room", f"machine {target}: {problem}", (target,))
-    demand = settling.accounts.demand(spec, facts.machines[target])
-    if not proposal.held and any(need > left for need, left in zip(demand, room_of(settling, target), strict=True)):
-        tested.remove(target, spec, tenant)
-        raise LostRace("room", f"machine {target}: {OCCUPIED}", (target,))
+    try:
+        demand = settling.accounts.demand(spec, facts.machines[target])
+        if not proposal.held and any(need > left for need, left in zip(demand, room_of(settling, target), strict=True)):
+            raise LostRace("room", f"machine {target}: {OCCUPIED}", (target,))
+        settling.admit(proposal)
+    except LostRace:
+        if not proposal.held:  # else the row is as it was
+            tested.remove(target, spec, tenant)
+        raise

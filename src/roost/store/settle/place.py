@@ -109,7 +109,7 @@ def _try(
             names.add(each.vm)
         if settling.accounts.bands > 1 or proposal.victims:
             eviction.check_evicted(proposal, touched, settling)
-        settling.check_sums(proposal)
+        settling.admit(proposal)
     except (LostRace, InvalidInput):
         for again in reversed(tried):
             tested.remove(again.machine, again.spec, tenant)
