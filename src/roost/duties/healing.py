@@ -26,12 +26,11 @@ import numpy as np
 from roost.agent.operation import Answer
 from roost.agent.verbs.heal import HealVMs
 from roost.agent.verbs.machine import SetMachine
-from roost.duties.turns import Result, Turns
+from roost.duties.turns import Result, Turns, finds_none
 from roost.model.request import HOLD, UNCONSTRAINED
 from roost.model.rows import MachineState
 from roost.placing.allocator import Allocator
 from roost.placing.books import RunningVM
-from roost.store.contract import Decline
 
 if TYPE_CHECKING:
     from roost.agent.agent import Agent
@@ -311,8 +310,7 @@ class Healer:
             self._forget(name)
             return "gone"
         tenant = self._agent.allocator.vms[name].tenant
-        ticket, proposal = self._agent.rehearse(HealVMs(tenant, (name,)))
-        if isinstance(proposal, Decline) and not ticket.unfinished:
+        if finds_none(self._agent, HealVMs(tenant, (name,))):
             return "none"
         self._had_turn.add(name)
         self._ask((name,), tenant)
