@@ -21,7 +21,7 @@ from roost.model.errors import InvalidInput, RoostError
 from roost.model.request import HOLD, Placement
 from roost.placing.decision import Decision
 from roost.store import contract as store
-from roost.store.contract import BEHIND, Committed, Conflict, Outcome, Rejected, Replayed
+from roost.store.contract import Committed, Conflict, Outcome, Rejected, Replayed
 
 
 @dataclass(slots=True)
@@ -158,7 +158,7 @@ class Outcomes:
         else:
             ticket.retries += 1
             ticket.decision, ticket.search, ticket.asked = None, None, False
-            if conflict.reason in BEHIND and not ticket.dry:  # whoever rehearses it again has another key
+            if conflict.behind and not ticket.dry:  # whoever rehearses it again has another key
                 self._under_way.note_asked(ticket)
             if not ticket.dry:
                 self._under_way.queue(ticket, first=True)

@@ -327,18 +327,14 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     before: int = 0  # of what was placed: the tenant's stamp until now, which may be news to the agent
 
 
-Reason = Literal["premise", "room", "stale", "tenant", "name", "machine", "gone", "registry", "victims", "threshold"]
-# The agent has to hear more, to go on.
-BEHIND: frozenset[Reason] = frozenset({"tenant", "name", "machine", "gone", "threshold"})
-
-
 class Conflict(msgspec.Struct, frozen=True, gc=False):
     """Nothing was done: what the proposal rests on has changed. `machines` are as they are now."""
 
-    reason: Reason
+    reason: str  # a word by which conflicts are counted; verbs and checks of sums have theirs
     detail: str
     machines: tuple[MachineRow, ...] = ()
     stamp: int | None = None  # the tenant's, now; of a machine that is not as whoever asks was told, its version
+    behind: bool = False  # the agent has to hear more, to go on
 
 
 class Replayed(msgspec.Struct, frozen=True, gc=False):

@@ -17,7 +17,7 @@ import msgspec
 from roost.model.change import PlacedVM
 from roost.model.registry import THRESHOLD
 from roost.model.thresholds import NONE, PURPOSES, WORDS, Purpose, Thresholds, read_entry
-from roost.store.contract import NOTHING, Proposal, Reason, Register
+from roost.store.contract import NOTHING, Proposal, Register
 from roost.store.ledger import Accounts, MachineRow
 from roost.store.settle.rows import Names
 from roost.store.settle.settling import Settling
@@ -31,7 +31,7 @@ class EmptyMachines:
 
     rows: Literal["machines"] = "machines"
     limits: str = THRESHOLD
-    reason: Reason = "threshold"
+    reason = "threshold"
     statement = "SELECT count(*) FROM (SELECT 1 FROM machines WHERE cluster = :scope AND is_empty LIMIT :most) AS found"
 
     def weight(self, row: MachineRow, accounts: Accounts) -> tuple[str, int]:
@@ -40,8 +40,10 @@ class EmptyMachines:
 
     def scopes(self, group: Sequence[Proposal], settling: Settling) -> Mapping[str, int]:
         """Clusters where a machine that is empty, or may be by then, gets what it is kept from."""
-        said = [each for each in group if isinstance(each, Register) and each.kind == THRESHOLD]
-        facts = settling.facts
+        facts, said = settling.facts, []
+        for each in group:
+            if isinstance(each, Register) and each.kind == THRESHOLD:
+                said.append(each)
         if not (said or facts.limits or settling.accounts.catalogue.thresholds):
             return NOTHING
         loosened, resources = _loosened(group), settling.accounts.resources

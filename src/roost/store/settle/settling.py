@@ -9,7 +9,7 @@ import msgspec
 
 from roost.model.change import Entry, PlacedVM, Registered
 from roost.model.errors import InvariantBroken
-from roost.store.contract import Decided, Proposal, Reason, Recorded
+from roost.store.contract import Decided, Proposal, Recorded
 from roost.store.ledger import Accounts, MachineRow
 from roost.store.recheck import CommitRows
 from roost.store.settle.rows import Facts, Settlement
@@ -18,8 +18,16 @@ from roost.store.settle.rows import Facts, Settlement
 class LostRace(Exception):
     """A race was lost: whoever settles the group makes a `Conflict` of it. A verb raises it before it changes a row."""
 
-    def __init__(self, reason: Reason, detail: str, machines: Sequence[str] = (), stamp: int | None = None) -> None:
+    behind = False
+
+    def __init__(self, reason: str, detail: str, machines: Sequence[str] = (), stamp: int | None = None) -> None:
         self.reason, self.detail, self.machines, self.stamp = reason, detail, machines, stamp
+
+
+class Behind(LostRace):
+    """It was lost as whoever decided knew too little: more than these rows has to be heard, to go on."""
+
+    behind = True
 
 
 class Settling:
