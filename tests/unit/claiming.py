@@ -77,7 +77,7 @@ def hopeless(conflict: Conflict) -> InvalidInput | None:
     return Taken("claim", conflict.detail, "claim something else") if conflict.reason == CLAIMED else None
 
 
-CLAIM = Verb(decide, of_tenant, size, check, hopeless=hopeless, wanted=wanted)
+CLAIM = Verb(decide, ClaimRoom("web", "c1"), of_tenant, size, check, hopeless=hopeless, wanted=wanted)
 
 
 # --------------------------------------------------------------------------------------------------- in the store

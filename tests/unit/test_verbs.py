@@ -27,6 +27,7 @@ from roost.agent.verbs.table import VERBS, read_operation
 from roost.api.json_lines import operation_of, serve
 from roost.api.problems import Refused
 from roost.api.service import Service
+from roost.cli.worker import verbs_shown
 from roost.model.errors import InvalidInput
 from roost.model.registry import THRESHOLD
 from roost.model.request import VM, Request
@@ -230,6 +231,16 @@ def test_a_simulated_run_has_it_and_its_books_agree() -> None:
     ]
     assert {each.vm for answer in answers for each in answer.placements} <= run.store.load().vms.keys()
     assert audit(run.store).clean
+
+
+@pytest.mark.usefixtures("toy")
+def test_help_of_a_worker_shows_an_example_of_every_verb_and_each_is_understood() -> None:
+    shown = " ".join(line.strip() for line in verbs_shown())
+    assert shown.count('"do": ') == len(VERBS) == 12
+    assert 'Place VMs of a tenant for a claim. {"do": "claim", "tenant": "web", "claim": "c1"}' in shown
+    for operation, verb in VERBS.items():
+        assert type(verb.example) is operation
+        assert operation_of(msgspec.to_builtins(verb.example)) == verb.example
 
 
 def test_what_is_not_in_the_table_is_not_understood() -> None:

@@ -41,7 +41,8 @@ from roost.placing.allocator import Allocator
 from roost.placing.search import Search
 from roost.placing.victims import MustWait
 from roost.store import contract as store
-from roost.store.contract import Conflict, FeedRow, Outcome, Proposal, Round, Store
+from roost.store.contract import Conflict, Outcome, Proposal, Round, Store
+from roost.store.feed import FeedRow
 from roost.store.ledger import Ledger
 
 MUCH = 256  # VMs answered for and entries taken in, after which a step ends

@@ -15,7 +15,8 @@ from typing import Protocol
 import msgspec
 
 from roost.model.errors import RoostError, StoreUnavailable
-from roost.store.contract import Conflict, Feed, Outcome, Proposal, Round, Store
+from roost.store.contract import Conflict, Outcome, Proposal, Round, Store
+from roost.store.feed import Feed
 from roost.store.recheck import Recheck
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between attempts to reach the store

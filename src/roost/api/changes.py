@@ -23,7 +23,7 @@ from roost.model.errors import StoreUnavailable
 from roost.model.registry import FAILURES
 from roost.model.request import Placement
 from roost.model.rows import MachineState
-from roost.store.contract import Feed
+from roost.store.feed import Feed
 from roost.wire.changes import Changes, ChangeView, EvictionReason
 
 if TYPE_CHECKING:

@@ -9,20 +9,20 @@ proposals ──▶ commit ──▶ Committed   it is durable; the feed will br
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import MappingProxyType
 from typing import ClassVar, Literal, Protocol
 
 import msgspec
 
 from roost.model.availability import Short, Spread
-from roost.model.change import Entry, Eviction, PlacedVM
+from roost.model.change import Eviction, PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import UNCONSTRAINED, Constraints, hold_of
 from roost.model.thresholds import PurposeName
+from roost.store.feed import Feed
 from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
 from roost.store.recheck import Recheck
 
@@ -352,36 +352,7 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
 Outcome = Committed | Conflict | Replayed | Rejected
 
 
-# --------------------------------------------------------------------------------------------------------------- feed
-
-
-class FeedRow(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """The entries of one transaction; they have the revisions `first` to `last`."""
-
-    first: int
-    last: int
-    agent: str
-    round: int
-    read: Callable[[], list[Entry]]
-
-    @cached_property
-    def entries(self) -> list[Entry]:
-        """Read when asked for: an agent knows its own already."""
-        return self.read()
-
-
-class Feed(msgspec.Struct, frozen=True, eq=False):
-    """A stretch of the feed, oldest first."""
-
-    rows: Sequence[FeedRow]
-    reload: bool = False  # what comes next has been trimmed away: load the zone anew
-
-    def after(self, revision: int) -> Iterable[tuple[int, Entry]]:
-        """Each entry beyond a revision, with its own."""
-        for row in self.rows:
-            for number, entry in enumerate(row.entries, row.first):
-                if number > revision:
-                    yield number, entry
+# --------------------------------------------------------------------------------------------------- beside proposals
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):

@@ -18,7 +18,8 @@ from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreUnava
 from roost.model.inventory import Catalogue
 from roost.store.checkpointer import TOO_LONG, Checkpointer
 from roost.store.codec import Codec, encode, feed_row, text_of
-from roost.store.contract import Commission, Feed, Mending, Outcome, Proposal, Round
+from roost.store.contract import Commission, Mending, Outcome, Proposal, Round
+from roost.store.feed import Feed
 from roost.store.file_lock import FileLock
 from roost.store.ledger import Ledger
 from roost.store.notes import Notes

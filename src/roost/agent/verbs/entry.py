@@ -8,7 +8,7 @@ from roost.agent.ticket import Ticket
 from roost.agent.verbs.verb import Verb
 from roost.model.errors import InvalidInput, Taken
 from roost.model.names import check_new_name
-from roost.model.registry import check_entry
+from roost.model.registry import THRESHOLD, check_entry
 from roost.store import contract as store
 from roost.store.contract import Conflict, Proposal
 
@@ -47,4 +47,4 @@ def _hopeless(conflict: Conflict) -> InvalidInput | None:
     return Taken("name", conflict.detail, "choose another") if conflict.reason == "registry" else None
 
 
-ENTRY = Verb(_decide, check=_check, hopeless=_hopeless)
+ENTRY = Verb(_decide, SetEntry(THRESHOLD, "c000", '{"new":2}'), check=_check, hopeless=_hopeless)
