@@ -115,6 +115,22 @@ def test_a_move_counts_as_healing_and_frees_what_it_leaves(store: Store, recheck
     assert commit(store, recheck, move("5", "t1", there, "m3", held=True)) == ["committed"], "it takes nothing more"
 
 
+def test_a_move_that_is_held_back_leaves_its_target_as_it_was(store: Store, recheck: Recheck) -> None:
+    store.commit([take("1", "m1"), keep("k", 3, 3, 3)], recheck)
+    runs = PlacedVM("v1", WHOLE, "m1")
+    group = [move("2", "t1", runs, "m2", hold=True), take("3", "m5"), move("4", "t1", runs, "m2")]
+    assert names(store.commit(group, recheck)) == ["threshold", "committed", "committed"]
+
+
+def test_a_move_to_a_machine_that_comes_with_the_same_group_is_too_early(store: Store, recheck: Recheck) -> None:
+    """Its cluster was not counted, as nothing in it could be taken."""
+    store.commit([take("1", "m1"), keep("k", 1, 1, 1), keep("l", 1, 1, 1, cluster="c2")], recheck)
+    new = machine("m9", "c2", "new")
+    group = [add("2", new), take("3", "m2"), move("4", "t1", PlacedVM("v1", WHOLE, "m1"), "m9")]
+    assert names(store.commit(group, recheck)) == ["committed", "committed", "room"]
+    is_sound(store)
+
+
 def test_what_goes_where_others_run_is_not_held_back_by_what_is_empty(store: Store, recheck: Recheck) -> None:
     store.commit([take("1", "m1", VM("small")), keep("k", 4)], recheck)
     assert commit(store, recheck, take("2", "m1", VM("small")), take("3", "m2")) == ["committed", "threshold"]

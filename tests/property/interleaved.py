@@ -33,7 +33,8 @@ from roost.model.thresholds import Thresholds
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
-from roost.store.contract import Feed, Store
+from roost.store.contract import Store
+from roost.store.feed import Feed
 from roost.wiring import open_store
 
 TYPES = ("D1", "D2", "D4", "D14", "A4", "G3")

@@ -26,7 +26,8 @@ from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
 from roost.store.codec import Codec, encode
-from roost.store.contract import Feed, Store
+from roost.store.contract import Store
+from roost.store.feed import Feed
 from roost.wiring import open_agent, open_store, recorded_policy
 from tests.property.cramped import NAMES, POLICY, ZONE
 from tests.property.interleaved import HeldCourier

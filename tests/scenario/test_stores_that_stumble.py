@@ -17,7 +17,8 @@ from roost.model.errors import StoreUnavailable
 from roost.model.request import VM, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
-from roost.store.contract import Feed, Outcome
+from roost.store.contract import Outcome
+from roost.store.feed import Feed
 from roost.store.memory import MemoryStore
 from roost.wiring import open_store
 

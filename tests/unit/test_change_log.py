@@ -9,7 +9,7 @@ from typing import Any
 from roost.api.changes import ChangeLog
 from roost.api.tokens import ANYBODY
 from roost.model.change import Entry
-from roost.store.contract import Feed, FeedRow
+from roost.store.feed import Feed, FeedRow
 
 
 class Service:

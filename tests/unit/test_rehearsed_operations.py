@@ -102,13 +102,13 @@ def test_a_rehearsal_that_loses_a_race_is_tried_again_on_what_the_feed_brought(a
 
 def test_a_rehearsal_is_given_up_as_late_as_the_real_thing_and_not_tried_where_that_is_not(agent: Agent) -> None:
     wish = PlaceVMs(Request("shop", [VM("A1")]))
-    for conflict, retries, status in (
-        (Conflict("room", "full"), 0, None),
-        (Conflict("room", "full"), agent.settings.retries, "conflicts"),
-        (Conflict("gone", "gone"), 0, "invalid"),
-        (Conflict("registry", "taken"), 0, "invalid"),
+    for operation, conflict, retries, status in (
+        (wish, Conflict("room", "full"), 0, None),
+        (wish, Conflict("room", "full"), agent.settings.retries, "conflicts"),
+        (wish, Conflict("gone", "gone"), 0, "invalid"),
+        (SetEntry("label", "web", "blue"), Conflict("registry", "taken"), 0, "invalid"),
     ):
-        ticket, _ = agent.rehearse(wish, retries=retries)
+        ticket, _ = agent.rehearse(operation, retries=retries)
         agent.conclude(ticket, conflict)
         assert (ticket.answer and ticket.answer.status) == status
 

@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 from roost.bench.postgres import ThrowawayPostgres
-from roost.store.contract import Place, Proposal, Reason, Store
+from roost.store.contract import Place, Proposal, Store
 from roost.store.ledger import Accounts, VMRow
 from roost.store.memory import MemoryStore
 from roost.store.postgres import PostgresStore
@@ -29,7 +29,7 @@ class MostVMs:
 
     rows: Literal["vms"] = "vms"
     limits: str = "most VMs"
-    reason: Reason = "threshold"
+    reason = "threshold"
     statement = "SELECT count(*) FROM vms WHERE tenant NOT LIKE 'free%' AND :scope = 'zone'"
 
     def weight(self, row: VMRow, accounts: Accounts) -> tuple[str, int]:

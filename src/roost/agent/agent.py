@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from operator import attrgetter
 
 import msgspec
 
@@ -40,11 +41,14 @@ from roost.placing.allocator import Allocator
 from roost.placing.search import Search
 from roost.placing.victims import MustWait
 from roost.store import contract as store
-from roost.store.contract import Conflict, FeedRow, Outcome, Proposal, Round, Store
+from roost.store.contract import Conflict, Outcome, Proposal, Round, Store
+from roost.store.feed import FeedRow
 from roost.store.ledger import Ledger
 
 MUCH = 256  # VMs answered for and entries taken in, after which a step ends
 FOLLOWED = 1_000  # entries of the feed that are taken in before others have their turn
+
+_placed = attrgetter("placed")
 
 
 class AgentMemory(msgspec.Struct, frozen=True):
@@ -307,17 +311,15 @@ class Agent:
             tickets.append(ticket)
             proposals.append(proposal)
             self.under_way.decided(ticket)
-            if isinstance(proposal, store.Place):
-                vms += len(proposal.placed)
-                ahead.plain &= not (proposal.victims or proposal.leaving or proposal.requeued)
-                placed.append((proposal.tenant, proposal.placed))
-                if proposal.victims:
-                    victims[len(placed) - 1] = proposal.victims
+            if proposal.changes:
+                vms += ticket.vms
+            ahead.plain = ahead.plain and proposal.plain
+            if (assumed := ahead.placed.get(len(placed))) is None:
+                placed.append(("", ()))
                 continue
-            placed.append(("", ()))
-            if not isinstance(proposal, store.Decline | store.Ask):
-                vms += len(proposal.released) if isinstance(proposal, store.Release) else 0
-                ahead.plain = False
+            if assumed.victims:
+                victims[len(placed)] = replica.victims(number, len(placed))
+            placed.append((assumed.tenant, tuple(map(_placed, assumed.vms))))
         self.under_way.lines.had(line, number if tickets else None, started)
         if not tickets:
             del replica.ahead[number]

@@ -15,7 +15,8 @@ from typing import Protocol
 import msgspec
 
 from roost.model.errors import RoostError, StoreUnavailable
-from roost.store.contract import BEHIND, Ask, Conflict, Feed, Outcome, Proposal, Round, Store
+from roost.store.contract import Conflict, Outcome, Proposal, Round, Store
+from roost.store.feed import Feed
 from roost.store.recheck import Recheck
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between attempts to reach the store
@@ -40,8 +41,8 @@ class Group(msgspec.Struct, frozen=True, eq=False, gc=False):
         """
         return (
             self.strict
-            or any(isinstance(proposal, Ask) for proposal in self.proposals)
-            or any(isinstance(outcome, Conflict) and outcome.reason in BEHIND for outcome in outcomes)
+            or any(proposal.asks for proposal in self.proposals)
+            or any(isinstance(outcome, Conflict) and outcome.behind for outcome in outcomes)
         )
 
     def commit(self, store: Store) -> list[Outcome]:

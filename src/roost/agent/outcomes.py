@@ -17,11 +17,11 @@ from roost.agent.under_way import UnderWay
 from roost.agent.verbs.table import verb_of
 from roost.model.availability import Short, Spread
 from roost.model.change import PlacedVM
-from roost.model.errors import InvalidInput, RoostError, Taken
+from roost.model.errors import InvalidInput, RoostError
 from roost.model.request import HOLD, Placement
 from roost.placing.decision import Decision
 from roost.store import contract as store
-from roost.store.contract import BEHIND, Committed, Conflict, Outcome, Rejected, Replayed
+from roost.store.contract import Committed, Conflict, Outcome, Rejected, Replayed
 
 
 @dataclass(slots=True)
@@ -38,6 +38,7 @@ class Counters:
     followed: int = 0  # entries of the feed
     reloads: int = 0
     reasons: dict[str, int] = field(default_factory=dict)  # of conflicts
+    answers: dict[tuple[str, Status], int] = field(default_factory=dict)  # by verb, as operations are called
 
 
 class Outcomes:
@@ -152,14 +153,12 @@ class Outcomes:
             self.answer(ticket, "invalid", error=self._broken(ticket.operation, conflict))
         elif error := verb.hopeless(conflict):
             self.answer(ticket, "invalid", error=error)
-        elif conflict.reason == "registry":
-            self.answer(ticket, "invalid", error=Taken("name", conflict.detail, "choose another"))
         elif ticket.retries >= self._context.settings.retries:
             self.answer(ticket, "conflicts", f"{conflict.detail} ({ticket.retries} retries)")
         else:
             ticket.retries += 1
             ticket.decision, ticket.search, ticket.asked = None, None, False
-            if conflict.reason in BEHIND and not ticket.dry:  # whoever rehearses it again has another key
+            if conflict.behind and not ticket.dry:  # whoever rehearses it again has another key
                 self._under_way.note_asked(ticket)
             if not ticket.dry:
                 self._under_way.queue(ticket, first=True)
@@ -191,7 +190,7 @@ class Outcomes:
         """Say what came of a ticket to whoever asked, and count it."""
         placements = placements or tuple(Placement(each.vm, each.spec.type, each.machine) for each in placed)
         if not ticket.dry:
-            self._count(status, 0 if replayed else len(placements))
+            self._count(ticket.operation, status, 0 if replayed else len(placements))
         if self._under_way.asked:
             self._under_way.forget_asked(ticket.key)
         decided = ticket.decided or ticket.started or ticket.submitted
@@ -216,8 +215,9 @@ class Outcomes:
         if ticket.done is not None:
             ticket.done(answer)
 
-    def _count(self, status: Status, placed: int) -> None:
-        counters = self.counters
+    def _count(self, operation: Operation, status: Status, placed: int) -> None:
+        counters, verb = self.counters, str(operation.__struct_config__.tag)
+        counters.answers[verb, status] = counters.answers.get((verb, status), 0) + 1
         counters.done += status == "done"
         counters.declined += status == "declined"
         counters.gave_up += status == "conflicts"

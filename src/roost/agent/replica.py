@@ -72,7 +72,8 @@ from roost.placing.allocator import Allocator
 from roost.placing.books import RunningVM, Tenant
 from roost.placing.decision import Decision
 from roost.placing.search import Search
-from roost.store.contract import FeedRow, Victim
+from roost.store.contract import Victim
+from roost.store.feed import FeedRow
 from roost.store.ledger import Ledger, MachineRow
 
 

@@ -25,7 +25,8 @@ from roost.model.registry import FAILURES
 from roost.model.request import Placement
 from roost.model.rows import MachineState
 from roost.settings import Settings
-from roost.store.contract import Feed, Store
+from roost.store.contract import Store
+from roost.store.feed import Feed
 from roost.wire.changes import Changes, ChangeView, EvictionReason
 
 KEPT = 2_000  # changes that readers at the end of the feed share

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from roost.agent.agent import Agent
 from roost.agent.ticket import Ticket
-from roost.agent.verbs.heal import HealVMs
 from roost.api.errands import Errands
 from roost.api.problems import Refused
 from roost.duties.healing import Healer, LostVM
@@ -19,6 +18,7 @@ from roost.engine.explain import Explanation, WhyNot
 from roost.engine.steps import CutShort, Steps
 from roost.model.errors import RoostError
 from roost.model.request import VM, Request
+from roost.model.thresholds import Purpose
 from roost.placing.allocator import Allocator
 from roost.placing.decision import Decision
 
@@ -75,11 +75,13 @@ class Explainer:
         except (Refused, RoostError, CutShort):  # nobody has time, or the zone has moved on too far
             return None
 
-    def note_unhealed(self, ticket: Ticket, operation: HealVMs, healer: Healer) -> None:
-        """Say of VMs that found no machine why not, for whoever looks at what waits."""
-        answer, vm = ticket.answer, operation.vms[0]
-        declined = answer is not None and answer.status == "declined" and len(operation.vms) == 1
-        if declined and healer.may_tell(vm) and (lost := healer.waiting.get(vm)):
+    def note_unhealed(self, ticket: Ticket, healer: Healer) -> None:
+        """Say of a lost VM that found no machine why not, for whoever looks at what waits."""
+        decision = ticket.decision
+        if decision is None or decision.purpose != Purpose.HEALING or len(decision.request.vms) != 1:
+            return
+        vm = decision.request.vms[0].name
+        if healer.may_tell(vm) and (lost := healer.waiting.get(vm)):
             telling = asyncio.create_task(self._tell_why(lost, ticket))
             self._telling.add(telling)
             telling.add_done_callback(self._telling.discard)

@@ -57,6 +57,12 @@ class Metrics:
         self.attempts = counter(
             "schedule_attempts_total", "Requests to place, by what came of them.", "policy", "result"
         )
+        self.operations = counter(
+            "operations_total",
+            "Operations that were answered, by what was asked and what came of it.",
+            "verb",
+            "result",
+        )
         self.unplaced = counter(
             "unschedulable_total", "Requests to place that found no machine, by what they were for.", "purpose"
         )
@@ -195,6 +201,8 @@ class Metrics:
         self._measure_thresholds(standings(allocator, agent.replica.registry))
         while agent.commit_seconds:
             self.committed.observe(agent.commit_seconds.popleft())
+        for (verb, status), number in counters.answers.items():
+            self.operations.labels(verb, status).inc(self._more("operation", verb, status, now=number))
         for reason, number in counters.reasons.items():
             self.conflicts.labels(reason).inc(self._more("conflict", reason, now=number))
         if (shadow := service.switch.shadow) is not None:

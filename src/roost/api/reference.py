@@ -226,7 +226,9 @@ def metrics() -> PageLines:
     yield METRICS.format(made=MADE.format("metrics"))
     found = [each for each in vars(Metrics()).values() if isinstance(each, MetricWrapperBase)]
     yield from table(("metric", "type", "labels", "what it means"), map(_metric, found))
-    yield f"`result` of an attempt is {', '.join(f'`{each}`' for each in RESULTS.values())}."
+    yield f"`result` of an attempt is {', '.join(f'`{each}`' for each in RESULTS.values())};"
+    yield f"of an operation {', '.join(f'`{each}`' for each in RESULTS)}, as answers have it."
+    yield "`verb` is what operations are called by [workers](../how-to/run-workers.md); those of duties are among them."
 
 
 def _metric(found: MetricWrapperBase) -> tuple[str, str, str, str]:

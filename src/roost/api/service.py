@@ -31,7 +31,6 @@ from roost.agent.past import recall
 from roost.agent.replica import Replica
 from roost.agent.ticket import Ticket
 from roost.agent.verbs.entry import SetEntry
-from roost.agent.verbs.heal import HealVMs
 from roost.agent.verbs.table import verb_of
 from roost.api.aside import aside
 from roost.api.changes import ChangeLog
@@ -264,11 +263,10 @@ class Service:
 
     def _note(self, ticket: Ticket) -> None:
         """A request was answered."""
-        operation = ticket.operation
-        if verb_of(operation).places:
+        if verb_of(ticket.operation).places:
             self.metrics.note(ticket, self.agent.replica.allocator.arm_of(ticket.tenant).policy.name)
-        if isinstance(operation, HealVMs) and self.healer is not None:
-            self.explainer.note_unhealed(ticket, operation, self.healer)
+        if self.healer is not None and ticket.answer is not None and ticket.answer.status == "declined":
+            self.explainer.note_unhealed(ticket, self.healer)
 
     async def rehearse(self, operation: Operation, by: str = "") -> Ticket:
         """What would come of it; nothing is done."""

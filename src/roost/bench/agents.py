@@ -23,6 +23,7 @@ from roost.agent.settings import AgentSettings
 from roost.agent.ticket import Ticket
 from roost.agent.verbs.place import PlaceVMs
 from roost.agent.verbs.release import ReleaseVMs
+from roost.agent.verbs.table import verb_of
 from roost.bench.postgres import ThrowawayPostgres
 from roost.bench.reporting import ReportProgress
 from roost.model.request import VM, Request
@@ -277,7 +278,7 @@ def _contend(url: str, number: int, contest: Contest, seconds: float, barrier: A
     barrier.wait()
     before = {name: getattr(agent.counters, name) for name in ("commits", "conflicts")}
     for ticket in _drive(agent, stream, seconds, CLIENTS):
-        if isinstance(ticket.operation, PlaceVMs) and ticket.answer:
+        if verb_of(ticket.operation).places and ticket.answer:
             status = ticket.answer.status
             outcomes["gave_up" if status == "conflicts" else status] += 1
     counted = {name: getattr(agent.counters, name) - before[name] for name in before}

@@ -106,7 +106,7 @@ def _mend(command: Any) -> None:
     """Let a command, its options and arguments be of the classes above: Typer has no way to be told of them."""
     if isinstance(command, TyperGroup):
         command.__class__ = CommandGroup
-    command.help = _paragraphs(command.help or "")
+    command.help = paragraphs(command.help or "")
     command.context_settings["help_option_names"] = HELP
     helping = command.get_help_option(typer.Context(command, help_option_names=HELP))
     for each in (*command.params, helping):
@@ -118,7 +118,7 @@ def _mend(command: Any) -> None:
             each.help = " ".join((each.help or "", *_limits(each))).strip()
 
 
-def _paragraphs(text: str) -> str:
+def paragraphs(text: str) -> str:
     """A docstring whose lines are broken where the terminal ends, but for examples, which stay as they are.
 
     Their lines begin with a mark that nobody sees, so that they keep their indentation.

@@ -58,7 +58,7 @@ app.command("serve", rich_help_panel=SERVE)(serve.serve)
 app.add_typer(token.app, name="token", rich_help_panel=SERVE)
 app.add_typer(config.app, name="config", rich_help_panel=SERVE)
 app.add_typer(store.app, name="store", rich_help_panel=SERVE)
-app.command("worker", rich_help_panel=SERVE)(worker.worker)
+app.command("worker", cls=worker.WorkerCommand, rich_help_panel=SERVE)(worker.worker)
 
 app.add_typer(tenant.app, name="tenant", rich_help_panel=USE)
 app.add_typer(vm.app, name="vm", rich_help_panel=USE)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import Annotated
+from textwrap import wrap
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from roost.cli.help import paragraphs
 from roost.cli.options import Rules, own_rules
 from roost.cli.output import STORE, errors
+
+WIDTH = 76  # characters of a line of help that no terminal breaks
 
 
 def lines_of(file: int) -> Iterator[bytes]:
@@ -21,6 +26,32 @@ def lines_of(file: int) -> Iterator[bytes]:
         yield from lines
     if rest:
         yield rest
+
+
+class WorkerCommand(TyperCommand):
+    """The command, which looks up what can be asked only when somebody wants to read it."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Its help, with all verbs of the table."""
+        self.help = (self.help or "").replace("VERBS", paragraphs("\b\n" + "\n".join(verbs_shown())))
+        super().format_help(ctx, formatter)
+
+
+def verbs_shown() -> Iterator[str]:
+    """What each verb is for, and an example."""
+    import json
+
+    import msgspec
+    from rich.markup import escape
+
+    from roost.agent.verbs.table import VERBS
+
+    for operation, verb in VERBS.items():
+        yield from wrap((operation.__doc__ or "").partition("\n")[0], WIDTH)
+        text = escape(json.dumps(msgspec.to_builtins(verb.example), ensure_ascii=False))
+        yield from wrap(
+            text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+        )
 
 
 def worker(
@@ -44,18 +75,9 @@ def worker(
     What it sees to beside that (healing, placing again what had to give way, foresight, trimming) goes by the same
     settings as in the service: roost.toml, or the environment. See `roost config show`.
 
-    \b
-    What can be asked ("key" is yours, to be able to ask again):
-      {"key": "k1", "do": "place", "request": {"tenant": "web",
-        "vms": [{"type": "D2"}], "constraints": {"min_fault_domains": 1}}}
-      {"key": "k2", "do": "release", "tenant": "web", "vms": ["web/0"]}
-      {"key": "k3", "do": "machine", "machine": "c000-r00-m00", "state": "down"}
-      {"key": "k4", "do": "cluster", "cluster": "c000", "quarantined": true}
-      {"key": "k5", "do": "add_machines", "machines": [\\[name, datacenter,
-        cluster, rack, hardware, update domain, \\[feature], \\[capacity]]]}
-      {"key": "k6", "do": "remove_machines", "machines": ["c000-r00-m00"]}
-      {"key": "k7", "do": "move", "tenant": "web", "vm": "web/1",
-        "machine": "c000-r00-m01", "step": "hold"}
+    What can be asked, beside a "key" of yours, to be able to ask again:
+
+    VERBS
 
     Without "vms" the whole tenant is released; "remove_machines" takes "cluster" instead of "machines"; a capacity has
     an amount of each resource; steps of a move are "hold", "finish", "cancel", and without one the VM moves at once.

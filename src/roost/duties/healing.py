@@ -26,14 +26,13 @@ from roost.agent.operation import Answer
 from roost.agent.verbs.heal import HealVMs
 from roost.agent.verbs.machine import SetMachine
 from roost.duties.duty import SimpleDuty
-from roost.duties.turns import Result, Turns
+from roost.duties.turns import Result, Turns, finds_none
 from roost.model.keys import new_key
 from roost.model.request import HOLD, UNCONSTRAINED
 from roost.model.rows import MachineState
 from roost.model.spans import DAY
 from roost.placing.allocator import Allocator
 from roost.placing.books import RunningVM
-from roost.store.contract import Decline
 
 if TYPE_CHECKING:
     from roost.agent.agent import Agent
@@ -317,8 +316,7 @@ class Healer(SimpleDuty):
             self._forget(name)
             return "gone"
         tenant = self._agent.allocator.vms[name].tenant
-        ticket, proposal = self._agent.rehearse(HealVMs(tenant, (name,)))
-        if isinstance(proposal, Decline) and not ticket.unfinished:
+        if finds_none(self._agent, HealVMs(tenant, (name,))):
             return "none"
         self._had_turn.add(name)
         self._ask((name,), tenant)

@@ -24,12 +24,11 @@ from roost.agent.ticket import Ticket
 from roost.agent.verbs.entry import SetEntry
 from roost.agent.verbs.place import PlaceVMs
 from roost.duties.duty import SimpleDuty
-from roost.duties.turns import Order, Result, Turns
+from roost.duties.turns import Order, Result, Turns, finds_none
 from roost.model.errors import UnknownName
 from roost.model.registry import WAITING
 from roost.model.request import UNCONSTRAINED, Request
 from roost.model.waiting import Waiting
-from roost.store.contract import Decline
 
 if TYPE_CHECKING:
     from roost.agent.agent import Agent
@@ -179,8 +178,7 @@ class Requeue(SimpleDuty):
         unit = self._unit(name)
         if name in self._asked or all(self._over.get(vm) == each.cause for vm, each in unit.vms.items()):
             return "gone"
-        ticket, proposal = self._agent.rehearse(unit.operation, unit.key)
-        if isinstance(proposal, Decline) and not ticket.unfinished:
+        if finds_none(self._agent, unit.operation, unit.key):
             return "none"
         self._asked.add(name)
         ticket = self._agent.submit(unit.operation, unit.key, by=BY, duty=True)

@@ -30,6 +30,7 @@ from roost.model.request import VM
 
 if TYPE_CHECKING:
     from roost.agent.agent import Agent
+    from roost.agent.operation import Operation
 
 LONGEST_PAUSE = 60.0  # seconds between two tries of what keeps failing
 SHARE = 0.02  # of the time, that tries in vain may take
@@ -42,6 +43,12 @@ Attempt = Callable[[str], Result]
 Order = tuple[Any, ...]  # who comes first: a band, and more
 
 _encode = msgspec.json.Encoder().encode
+
+
+def finds_none(agent: Agent, operation: Operation, key: str = "") -> bool:
+    """Whether an operation would find no machine now, for all that the copy knows. What is wrong else, asking tells."""
+    ticket, proposal = agent.rehearse(operation, key)
+    return proposal is not None and proposal.declines and not ticket.unfinished
 
 
 class Turn(msgspec.Struct, eq=False):

@@ -27,7 +27,6 @@ from roost.sim.experiment import Experiment, Latency, seconds
 from roost.sim.seen_to import VirtualDuties
 from roost.sim.tracker import CacheUse, Tracker
 from roost.sim.virtual import NEVER, Clock, FeedLog, SimulatedWorker, VirtualCourier
-from roost.store.contract import Place
 from roost.store.memory import MemoryStore
 
 Witness = Callable[[Operation, Answer], None]
@@ -226,7 +225,7 @@ class Crew:
             if record is None or not record.policy:
                 continue
             if latency.hit_ratio is None:
-                hit = record.hits >= (len(proposal.placed) if isinstance(proposal, Place) else len(record.found) + 1)
+                hit = record.hits >= (len(record.found) + 1 if proposal.declines else len(proposal.placed))
             else:
                 hit = self.random.random() < latency.hit_ratio
             total += latency.hit_ms if hit else latency.miss_ms

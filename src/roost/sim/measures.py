@@ -139,7 +139,7 @@ RATES = {
 # One row per request, in the order of arrival.
 REQUESTS = {
     "request": "its number in the workload; -1: the zone was filled with it, -2: it healed VMs of failed machines, "
-    "-3: it placed VMs again that had to give way",
+    "-3: it placed VMs again that had to give way, -4: another duty asked for it",
     "time_s": "when it arrived",
     "vms": "VMs it asked for",
     "status": "placed, declined, gave_up, or invalid",

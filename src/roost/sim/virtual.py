@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from roost.agent.agent import Agent
 from roost.agent.courier import Delivery, Group
-from roost.store.contract import Feed, FeedRow, Outcome, Store
+from roost.store.contract import Outcome, Store
+from roost.store.feed import Feed, FeedRow
 
 NEVER = float("inf")
 

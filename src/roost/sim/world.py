@@ -10,9 +10,10 @@ from functools import partial
 from roost.agent.operation import Answer
 from roost.agent.ticket import Ticket
 from roost.agent.verbs.entry import SetEntry
-from roost.agent.verbs.heal import HealVMs
 from roost.agent.verbs.place import PlaceVMs
 from roost.agent.verbs.release import ReleaseVMs
+from roost.agent.verbs.table import verb_of
+from roost.duties import healing, requeue
 from roost.engine.funnel import chosen_clusters, machine_stages
 from roost.model.errors import InvalidInput, InvariantBroken, Outdated, UnknownName
 from roost.model.registry import WAITING
@@ -26,7 +27,8 @@ from roost.sim.virtual import NEVER, Clock, SimulatedWorker
 from roost.traces.standing import standing_population
 from roost.traces.workload import Workload
 
-STANDING, HEALING, REQUEUE = -1, -2, -3  # in place of the number of a request
+STANDING, OTHERWISE = -1, -4  # in place of the number of a request
+ASKED_BY = {healing.BY: -2, requeue.BY: -3}  # the same of what duties asked for
 PLACED, DECLINED, GAVE_UP, INVALID = range(4)
 STATUS = {"done": PLACED, "declined": DECLINED, "conflicts": GAVE_UP, "invalid": INVALID, "unavailable": INVALID}
 GONE = (Outdated.code, UnknownName.code)
@@ -119,11 +121,10 @@ class World:
 
     def note(self, worker: SimulatedWorker, ticket: Ticket) -> None:
         """Duties have placed VMs again; tries in vain count nowhere, as what waits does."""
-        operation, answer = ticket.operation, ticket.answer
-        if answer is not None and answer.ok and not answer.replayed:
+        answer = ticket.answer
+        if answer is not None and answer.ok and not answer.replayed and verb_of(ticket.operation).places:
             self._crew.answering = worker.number
-            number = HEALING if isinstance(operation, HealVMs) else REQUEUE
-            self._log(number, ticket.submitted, len(answer.placements), answer)
+            self._log(ASKED_BY.get(ticket.by, OTHERWISE), ticket.submitted, len(answer.placements), answer)
 
     # ----------------------------------------------------------------------------------------------- departures
 

@@ -11,7 +11,8 @@ from roost.model.change import ENTRIES, PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import VM, Constraints
-from roost.store.contract import MOST_RESOURCES, Decided, FeedRow, PolicyResult, Record, Round
+from roost.store.contract import MOST_RESOURCES, Decided, PolicyResult, Record, Round
+from roost.store.feed import FeedRow
 from roost.store.ledger import ClusterRow, MachineRow, TenantRow, VMRow
 
 _numbers = msgspec.json.Decoder(list[int]).decode

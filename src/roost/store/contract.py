@@ -9,20 +9,20 @@ proposals ──▶ commit ──▶ Committed   it is durable; the feed will br
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import msgspec
 
 from roost.model.availability import Short, Spread
-from roost.model.change import Entry, Eviction, PlacedVM
+from roost.model.change import Eviction, PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
-from roost.model.request import UNCONSTRAINED, Constraints
+from roost.model.request import UNCONSTRAINED, Constraints, hold_of
 from roost.model.thresholds import PurposeName
+from roost.store.feed import Feed
 from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
 from roost.store.recheck import Recheck
 
@@ -59,7 +59,58 @@ class Victim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     stamp: int = 0  # of the tenant, as the agent knows it: where VMs go together, there must be no other by now
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Proposal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Anything that a store can be asked to do: `store.settle.table` says how each kind is settled.
+
+    What others have to know of a proposal is told by the properties, whatever kind it is. A new kind need not speak of
+    them: what it says without that is never too little, but that it puts VMs somewhere it has to say (`placed`).
+    """
+
+    key: str  # once committed, it is never done again
+    request: bytes  # what was asked for, as JSON: the same key with another request is a mistake
+
+    changes: ClassVar[bool] = True  # it may change rows
+    declines: ClassVar[bool] = False  # it only notes that a request is refused
+    asks: ClassVar[bool] = False  # whoever asks looks again: its answer comes with all that was committed before
+
+    @property
+    def tenant(self) -> str:
+        """Whose VMs it is about; empty: nobody's."""
+        return ""
+
+    @property
+    def placed(self) -> Sequence[PlacedVM]:
+        """What comes to machines. No verb can put a VM anywhere that its proposal does not tell here."""
+        return ()
+
+    @property
+    def going(self) -> Sequence[tuple[str, PlacedVM]]:
+        """What leaves its machines for what comes, and whose it is."""
+        return ()
+
+    @property
+    def purpose(self) -> PurposeName:
+        """What that comes for; by this, thresholds hold it."""
+        return "new"
+
+    @property
+    def plain(self) -> bool:
+        """Whether the feed will have nothing of it but what the agent's copy has assumed already."""
+        return not self.changes
+
+
+class Recorded(Proposal, frozen=True, kw_only=True, gc=False):
+    """A proposal of which the store remembers what came of it."""
+
+    record: Record  # how it came about
+
+    @property
+    def purpose(self) -> PurposeName:
+        """As it is recorded."""
+        return self.record.purpose
+
+
+class Place(Recorded, frozen=True, kw_only=True, gc=False):
     """Put all these VMs of a tenant on these machines, or none of them.
 
     `victims` give way to them: of lower priority, as they are when this is decided, and none but those whose room is
@@ -67,9 +118,6 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ready, and what is held for them: they are there no longer.
     """
 
-    key: str
-    request: bytes  # what was asked for, as JSON: the same key with another request is a mistake
-    record: Record
     tenant: str
     premise: Premise = NO_PREMISE
     constraints: Constraints = UNCONSTRAINED
@@ -81,13 +129,20 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     requeued: bool = False  # the VMs waited for room since they had to give way; they wait no longer
     seen: Mapping[str, int] = NOTHING  # versions of the machines before this group; only a strict commit asks
 
+    @property
+    def going(self) -> Sequence[tuple[str, PlacedVM]]:
+        """The same VMs where they were, and those that give way."""
+        return [*((self.tenant, each) for each in self.leaving), *((each.tenant, each.vm) for each in self.victims)]
 
-class Release(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    @property
+    def plain(self) -> bool:
+        """Nobody gives way or leaves, and nobody waited."""
+        return not (self.victims or self.leaving or self.requeued)
+
+
+class Release(Recorded, frozen=True, kw_only=True, gc=False):
     """Take all these VMs of a tenant off their machines, or none of them; what is held for them must go with them."""
 
-    key: str
-    request: bytes
-    record: Record
     tenant: str
     premise: Premise = NO_PREMISE
     released: tuple[PlacedVM, ...]
@@ -96,15 +151,12 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     eviction: Eviction | None = None  # they did not want to go: those that want to be placed again wait for that
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Move(Recorded, frozen=True, kw_only=True, gc=False):
     """Take a VM off its machine and put it on another, where room may be held for it; or only hold that room.
 
     It rests on where the VM runs and on whether room is held for it. What is so already is done, and changes nothing.
     """
 
-    key: str
-    request: bytes
-    record: Record
     tenant: str
     premise: Premise = NO_PREMISE
     constraints: Constraints = UNCONSTRAINED
@@ -115,57 +167,62 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     hold: bool = False  # only hold room
     seen: Mapping[str, int] = NOTHING  # the target's version before this group; only a strict commit asks
 
+    @property
+    def placed(self) -> Sequence[PlacedVM]:
+        """The VM on the target, or what is held for it there: to machines it is the same."""
+        return (self._there,)
 
-class SetCondition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    @property
+    def going(self) -> Sequence[tuple[str, PlacedVM]]:
+        """The VM where it runs, unless room is only held, and what was held for it."""
+        gone = () if self.hold else (self.vm, self._there) if self.held else (self.vm,)
+        return [(self.tenant, each) for each in gone]
+
+    @property
+    def purpose(self) -> PurposeName:
+        """As good as healing: its VM is admitted already."""
+        return "healing"
+
+    @property
+    def _there(self) -> PlacedVM:
+        return PlacedVM(hold_of(self.vm.vm), self.vm.spec, self.machine)
+
+
+class SetCondition(Recorded, frozen=True, kw_only=True, gc=False):
     """Say how a machine is: its state, health, failures or versions_behind.
 
     Unless its failures are said, they are counted as of then: one more if it goes from ready to down, and fewer as time
     goes by. If nothing is said, that is all.
     """
 
-    key: str
-    request: bytes
-    record: Record
     machine: str
     condition: Mapping[str, int]
     version: int | None = None  # if given, the machine must have it still
 
 
-class SetQuarantine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class SetQuarantine(Recorded, frozen=True, kw_only=True, gc=False):
     """Take a cluster out of use for new VMs, or back."""
 
-    key: str
-    request: bytes
-    record: Record
     cluster: str
     quarantined: bool
 
 
-class Commission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Commission(Recorded, frozen=True, kw_only=True, gc=False):
     """Add machines; a cluster begins with its first machine."""
 
-    key: str
-    request: bytes
-    record: Record
     machines: tuple[MachineSpec, ...]
     conditions: Mapping[str, Mapping[str, int]] = {}  # of those that are not as good as new
 
 
-class Decommission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Decommission(Recorded, frozen=True, kw_only=True, gc=False):
     """Remove machines that run nothing; a cluster ends with its last machine."""
 
-    key: str
-    request: bytes
-    record: Record
     machines: tuple[str, ...]
 
 
-class Register(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Register(Recorded, frozen=True, kw_only=True, gc=False):
     """Set an entry of the zone's registry, where those around the store keep what they all have to agree on."""
 
-    key: str
-    request: bytes
-    record: Record
     kind: str
     name: str  # unique among those of its kind
     value: str | None  # None removes it
@@ -173,39 +230,18 @@ class Register(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     guarded: bool = False  # refuse unless the present value is the expected one; None: there is none
 
 
-class Decline(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Decline(Recorded, frozen=True, kw_only=True, gc=False):
     """Note that a request was refused. It changes nothing, and the same key may be tried again."""
 
-    key: str
-    request: bytes
-    record: Record
+    changes: ClassVar[bool] = False
+    declines: ClassVar[bool] = True
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Ask(Proposal, frozen=True, kw_only=True, gc=False):
     """Only ask whether a key was answered before. An agent asks before it says that a request makes no sense."""
 
-    key: str
-    request: bytes
-
-
-class Proposal(Protocol):
-    """Anything that a store can be asked to do: `store.settle.table` says how each kind is settled."""
-
-    @property
-    def key(self) -> str:
-        """Once committed, it is never done again."""
-
-    @property
-    def request(self) -> bytes:
-        """What was asked for, as JSON: the same key with another request is a mistake."""
-
-
-class Recorded(Proposal, Protocol):
-    """A proposal of which the store remembers what came of it."""
-
-    @property
-    def record(self) -> Record:
-        """How it came about."""
+    changes: ClassVar[bool] = False
+    asks: ClassVar[bool] = True
 
 
 # ---------------------------------------------------------------------------------------------------------- decisions
@@ -291,18 +327,14 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     before: int = 0  # of what was placed: the tenant's stamp until now, which may be news to the agent
 
 
-Reason = Literal["premise", "room", "stale", "tenant", "name", "machine", "gone", "registry", "victims", "threshold"]
-# The agent has to hear more, to go on.
-BEHIND: frozenset[Reason] = frozenset({"tenant", "name", "machine", "gone", "threshold"})
-
-
 class Conflict(msgspec.Struct, frozen=True, gc=False):
     """Nothing was done: what the proposal rests on has changed. `machines` are as they are now."""
 
-    reason: Reason
+    reason: str  # a word by which conflicts are counted; verbs and checks of sums have theirs
     detail: str
     machines: tuple[MachineRow, ...] = ()
     stamp: int | None = None  # the tenant's, now; of a machine that is not as whoever asks was told, its version
+    behind: bool = False  # the agent has to hear more, to go on
 
 
 class Replayed(msgspec.Struct, frozen=True, gc=False):
@@ -320,36 +352,7 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
 Outcome = Committed | Conflict | Replayed | Rejected
 
 
-# --------------------------------------------------------------------------------------------------------------- feed
-
-
-class FeedRow(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """The entries of one transaction; they have the revisions `first` to `last`."""
-
-    first: int
-    last: int
-    agent: str
-    round: int
-    read: Callable[[], list[Entry]]
-
-    @cached_property
-    def entries(self) -> list[Entry]:
-        """Read when asked for: an agent knows its own already."""
-        return self.read()
-
-
-class Feed(msgspec.Struct, frozen=True, eq=False):
-    """A stretch of the feed, oldest first."""
-
-    rows: Sequence[FeedRow]
-    reload: bool = False  # what comes next has been trimmed away: load the zone anew
-
-    def after(self, revision: int) -> Iterable[tuple[int, Entry]]:
-        """Each entry beyond a revision, with its own."""
-        for row in self.rows:
-            for number, entry in enumerate(row.entries, row.first):
-                if number > revision:
-                    yield number, entry
+# --------------------------------------------------------------------------------------------------- beside proposals
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from roost.model.inventory import Catalogue
-from roost.store.contract import Decided, Feed, FeedRow, Mending, Outcome, PolicyResult, Proposal, Round
+from roost.store.contract import Decided, Mending, Outcome, PolicyResult, Proposal, Round
+from roost.store.feed import Feed, FeedRow
 from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
 from roost.store.notes import Notes
 from roost.store.recheck import Recheck

@@ -17,7 +17,8 @@ from roost.model.change import ENTRIES
 from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreBroken, StoreUnavailable, Taken
 from roost.model.inventory import Catalogue
 from roost.store.codec import Codec, encode, feed_row
-from roost.store.contract import Commission, Decided, Feed, Mending, Note, Outcome, Proposal, Round
+from roost.store.contract import Commission, Decided, Mending, Note, Outcome, Proposal, Round
+from roost.store.feed import Feed
 from roost.store.ledger import Ledger
 from roost.store.plainly import NoMachines, insist
 from roost.store.postgres_line import RACES, LockedConnection, PgConnection, said

@@ -18,7 +18,8 @@ from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreUnava
 from roost.model.inventory import Catalogue
 from roost.store.checkpointer import TOO_LONG, Checkpointer
 from roost.store.codec import Codec, encode, feed_row, text_of
-from roost.store.contract import Commission, Feed, Mending, Outcome, Proposal, Round
+from roost.store.contract import Commission, Mending, Outcome, Proposal, Round
+from roost.store.feed import Feed
 from roost.store.file_lock import FileLock
 from roost.store.ledger import Ledger
 from roost.store.notes import Notes
@@ -134,7 +135,7 @@ class SqliteStore(Tables):
                     yield
                     connection.execute("COMMIT")
                 except BaseException:
-                    self._rechecks = StandingRechecks()  # they may remember rows that were never written
+                    self._rechecks = RememberedRechecks()  # they may remember rows that were never written
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                     raise
@@ -322,7 +323,7 @@ class SqliteStore(Tables):
             self._rows.set_tenants(mending.tenants)
             self._writer.execute(SQL["advance"], (ledger.revision + 1,))
             self._rows.forget_until(ledger.revision + 1)
-            self._rechecks = StandingRechecks()  # rows have other versions than commits gave them
+            self._rechecks = RememberedRechecks()  # rows have other versions than commits gave them
         with self._changed:
             self._last = ledger.revision + 1
             self._changed.notify_all()

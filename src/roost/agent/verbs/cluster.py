@@ -21,4 +21,4 @@ def _decide(context: Context, operation: SetCluster, ticket: Ticket) -> Proposal
     return store.SetQuarantine(cluster=operation.cluster, quarantined=operation.quarantined, **context.common(ticket))
 
 
-CLUSTER = Verb(_decide)
+CLUSTER = Verb(_decide, SetCluster("c000", quarantined=True))

@@ -6,10 +6,11 @@ from roost.agent.context import Context
 from roost.agent.operation import Operation
 from roost.agent.ticket import Ticket
 from roost.agent.verbs.verb import Verb
+from roost.model.errors import InvalidInput, Taken
 from roost.model.names import check_new_name
-from roost.model.registry import check_entry
+from roost.model.registry import THRESHOLD, check_entry
 from roost.store import contract as store
-from roost.store.contract import Proposal
+from roost.store.contract import Conflict, Proposal
 
 
 class SetEntry(Operation, frozen=True, tag="entry"):
@@ -41,4 +42,9 @@ def _check(operation: SetEntry) -> None:
         check_new_name("name", operation.name)
 
 
-ENTRY = Verb(_decide, check=_check)
+def _hopeless(conflict: Conflict) -> InvalidInput | None:
+    """Somebody was faster: it has another value by now, and who asks is to know it first."""
+    return Taken("name", conflict.detail, "choose another") if conflict.reason == "registry" else None
+
+
+ENTRY = Verb(_decide, SetEntry(THRESHOLD, "c000", '{"new":2}'), check=_check, hopeless=_hopeless)

@@ -48,4 +48,4 @@ def _decide(context: Context, operation: EvictVMs, ticket: Ticket) -> Proposal:
     )
 
 
-EVICT = Verb(_decide, of_tenant, named_vms)
+EVICT = Verb(_decide, EvictVMs("web", ("web/0",)), of_tenant, named_vms)

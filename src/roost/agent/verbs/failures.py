@@ -20,4 +20,4 @@ def _decide(context: Context, operation: CountFailures, ticket: Ticket) -> Propo
     return store.SetCondition(machine=operation.machine, condition={}, **context.common(ticket))
 
 
-FAILURES = Verb(_decide)
+FAILURES = Verb(_decide, CountFailures("c000-r00-m00"))

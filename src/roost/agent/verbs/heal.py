@@ -82,4 +82,4 @@ def _set_aside(zone: Zone, later: Later | None) -> NDArray[np.int64]:
     return np.flatnonzero(found)
 
 
-HEAL = Verb(_decide, of_tenant, named_vms, wanted=_wanted)
+HEAL = Verb(_decide, HealVMs("web", ("web/0",)), of_tenant, named_vms, wanted=_wanted)

@@ -56,4 +56,4 @@ def _condition(operation: SetMachine) -> dict[str, int]:
     return condition
 
 
-MACHINE = Verb(_decide, check_generation=_check_generation, generation=_generation)
+MACHINE = Verb(_decide, SetMachine("c000-r00-m00", "down"), check_generation=_check_generation, generation=_generation)

@@ -60,5 +60,6 @@ def _removed(zone: Zone, operation: RemoveMachines) -> tuple[str, ...]:
     return zone.machine_names[int(row["first"]) : int(row["first"] + row["machines"])]
 
 
-ADD_MACHINES = Verb(_decide_adding, check=_check_added)
-REMOVE_MACHINES = Verb(_decide_removing)
+_MACHINE = MachineSpec("c000-r00-m90", "dc1", "c000", "c000-r00", "gen3", 3, (), (10_000, 98_304, 4_000, 0, 10_000))
+ADD_MACHINES = Verb(_decide_adding, AddMachines((_MACHINE,)), check=_check_added)
+REMOVE_MACHINES = Verb(_decide_removing, RemoveMachines(("c000-r00-m00",)))

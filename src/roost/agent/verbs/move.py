@@ -101,4 +101,4 @@ def _refused(allocator: Allocator, step: str, move: Moving) -> str | None:
     return allocator.refusal(vm, move.target, off)
 
 
-MOVE = Verb(_decide, of_tenant)
+MOVE = Verb(_decide, MoveVM("web", "web/1", "c000-r00-m01", "hold"), of_tenant)

@@ -11,7 +11,7 @@ from roost.agent.verbs.placing import propose
 from roost.agent.verbs.verb import Tenants, Verb, Wanted
 from roost.model.errors import InvalidInput, Outdated
 from roost.model.names import check_new_name, check_new_vm_name
-from roost.model.request import Request
+from roost.model.request import VM, Constraints, Request
 from roost.model.thresholds import Purpose
 from roost.placing.allocator import Allocator
 from roost.store.contract import Conflict, Premise, Proposal
@@ -71,4 +71,5 @@ def _hopeless(conflict: Conflict) -> InvalidInput | None:
     return Outdated("vms", conflict.detail, "look again at what runs") if conflict.reason == "gone" else None
 
 
-PLACE = Verb(_decide, _tenant, _size, _check, hopeless=_hopeless, wanted=_wanted)
+_EXAMPLE = PlaceVMs(Request("web", [VM("D2")], Constraints(min_fault_domains=1)))
+PLACE = Verb(_decide, _EXAMPLE, _tenant, _size, _check, hopeless=_hopeless, wanted=_wanted)

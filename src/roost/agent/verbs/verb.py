@@ -37,10 +37,12 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True)
 class Verb(Generic[O]):
-    """A kind of operation. Only how it is decided has no default."""
+    """A kind of operation. Only how it is decided, and an example, have no default."""
 
     # What to propose to the store. Raises if the operation makes no sense, or has to wait.
     decide: Callable[[Context, O, Ticket], Proposal]
+    # One as somebody may ask for it, to be shown.
+    example: O
     # Whose turn it takes: one operation of a tenant is under way at a time. Empty: it is about no tenant.
     tenant: Callable[[O], str] = lambda _: ""
     # How many VMs it is about, as far as the copy knows: what it weighs in the queue.

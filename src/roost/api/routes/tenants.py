@@ -103,7 +103,7 @@ async def _place(asking: Asking, operation: PlaceVMs, key: str | None, dry_run: 
     try:
         return await placed(asking, tenant, ticket, dry_run=dry_run)
     except Refused as refused:
-        raise _exists(operation, refused) from None
+        raise _exists(refused, new=operation.generation == 0) from None
 
 
 def _response(body: Placed) -> Response[Placed]:
@@ -112,9 +112,9 @@ def _response(body: Placed) -> Response[Placed]:
     )
 
 
-def _exists(operation: PlaceVMs, refused: Refused) -> Refused:
+def _exists(refused: Refused, *, new: bool) -> Refused:
     """A tenant that was to be new and is not: a conflict, not a precondition that somebody stated."""
-    if operation.generation == 0 and refused.code == "roost.outdated":
+    if new and refused.code == "roost.outdated":
         refused.code, refused.field = "roost.conflict", "tenant"
     return refused
 
@@ -249,8 +249,7 @@ async def _result(
         try:
             body = await placed(asking, item.tenant, ticket, dry_run=dry_run)
         except Refused as refused:
-            assert isinstance(ticket.operation, PlaceVMs)
-            raise _exists(ticket.operation, refused) from None
+            raise _exists(refused, new=not item.scale_out) from None
         return BatchResult(status=200 if dry_run else 201, placed=body)
     except (Refused, RoostError) as error:  # the mistake of one is not that of all
         why = error if isinstance(error, Refused) else of_error(error)

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from roost.store.contract import Proposal, Reason
+from roost.store.contract import Proposal
 from roost.store.ledger import Accounts
 from roost.store.settle.settling import Settling
 
@@ -57,7 +57,7 @@ class ScopeCheck(Protocol):
         """The kind of registry entries that say what may be passed; empty: none do."""
 
     @property
-    def reason(self) -> Reason:
+    def reason(self) -> str:
         """Why a proposal is lost that would pass one."""
 
     @property

@@ -9,7 +9,7 @@ from roost.model.change import Entry
 from roost.store.contract import Proposal
 from roost.store.scopes.check import Count, Scope, ScopeCheck
 from roost.store.scopes.table import CHECKS
-from roost.store.settle.settling import LostRace, Settling
+from roost.store.settle.settling import Behind, Settling
 
 
 def hold_sums(group: Sequence[Proposal], settling: Settling, count: Count) -> None:
@@ -44,7 +44,7 @@ class Counted:
         for name, check in self._checks.items():
             why = check.refuses(proposal, self._settling, lambda scope, of=name: self._sums[Scope(of, scope)])  # type: ignore[misc]
             if why:
-                raise LostRace(check.reason, why)
+                raise Behind(check.reason, why)
 
     def _hear(self) -> None:
         entries = self._settling.result.entries

@@ -16,9 +16,8 @@ import msgspec
 
 from roost.model.change import PlacedVM
 from roost.model.registry import THRESHOLD
-from roost.model.request import hold_of
 from roost.model.thresholds import NONE, PURPOSES, WORDS, Purpose, Thresholds, read_entry
-from roost.store.contract import NOTHING, Move, Place, Proposal, Reason, Register
+from roost.store.contract import NOTHING, Proposal, Register
 from roost.store.ledger import Accounts, MachineRow
 from roost.store.settle.rows import Names
 from roost.store.settle.settling import Settling
@@ -32,7 +31,7 @@ class EmptyMachines:
 
     rows: Literal["machines"] = "machines"
     limits: str = THRESHOLD
-    reason: Reason = "threshold"
+    reason = "threshold"
     statement = "SELECT count(*) FROM (SELECT 1 FROM machines WHERE cluster = :scope AND is_empty LIMIT :most) AS found"
 
     def weight(self, row: MachineRow, accounts: Accounts) -> tuple[str, int]:
@@ -41,13 +40,15 @@ class EmptyMachines:
 
     def scopes(self, group: Sequence[Proposal], settling: Settling) -> Mapping[str, int]:
         """Clusters where a machine that is empty, or may be by then, gets what it is kept from."""
-        said = [each for each in group if isinstance(each, Register) and each.kind == THRESHOLD]
-        facts = settling.facts
+        facts, said = settling.facts, []
+        for each in group:
+            if isinstance(each, Register) and each.kind == THRESHOLD:
+                said.append(each)
         if not (said or facts.limits or settling.accounts.catalogue.thresholds):
             return NOTHING
         loosened, resources = _loosened(group), settling.accounts.resources
         found: dict[str, int] = {}
-        for visit in filter(None, map(visit_of, group)):
+        for visit in filter(None, map(_visit_of, group)):
             for machine in visit.highest(settling):
                 row = facts.machines.get(machine)
                 if row is None or not (machine in loosened or row.is_empty(resources)):
@@ -60,7 +61,7 @@ class EmptyMachines:
 
     def refuses(self, proposal: Proposal, settling: Settling, sum_of: Callable[[str], int]) -> str | None:
         """Fewer would be left than are kept from such requests."""
-        visit = visit_of(proposal)
+        visit = _visit_of(proposal)
         if visit is None or not settling.tested.has_rule(RULE, visit.tenant):
             return None
         for cluster, fall in visit.fall(settling).items():
@@ -100,25 +101,19 @@ class Visit(msgspec.Struct, frozen=True, gc=False):
         return fewer
 
 
-def visit_of(proposal: Proposal) -> Visit | None:
-    """What a proposal brings to machines, if it does: a move is as good as healing, as its VM is admitted already."""
-    if isinstance(proposal, Place):
-        tenant, purpose = proposal.tenant, Purpose(PURPOSES.index(proposal.record.purpose))
-        going = [(tenant, each) for each in proposal.leaving] + [(each.tenant, each.vm) for each in proposal.victims]
-        return Visit(tenant, purpose, proposal.placed, going)
-    if isinstance(proposal, Move):
-        tenant, vm = proposal.tenant, proposal.vm
-        there = PlacedVM(hold_of(vm.vm), vm.spec, proposal.machine)
-        gone = () if proposal.hold else (vm, there) if proposal.held else (vm,)
-        return Visit(tenant, Purpose.HEALING, (there,), [(tenant, each) for each in gone])
-    return None
+def _visit_of(proposal: Proposal) -> Visit | None:
+    """What a proposal brings to machines, if it does, whatever kind it is."""
+    if not proposal.placed:
+        return None
+    purpose = Purpose(PURPOSES.index(proposal.purpose))
+    return Visit(proposal.tenant, purpose, proposal.placed, proposal.going)
 
 
 def _loosened(group: Iterable[Proposal]) -> set[str]:
     """Machines that may be empty before the group is settled, though they are not now."""
     names = Names(set(), set(), set(), set())
     for each in group:
-        if not isinstance(each, Place) or each.leaving or each.victims:
+        if each.going or not each.placed:
             VERBS[type(each)].needs(each, names)
     return names.machines
 

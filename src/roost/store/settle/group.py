@@ -65,7 +65,7 @@ def settle(
                 result.outcomes.append(VERBS[type(proposal)].settle(proposal, settling))
         except LostRace as lost:
             conflicts.append((i, lost.machines))
-            result.outcomes.append(Conflict(lost.reason, lost.detail, (), lost.stamp))
+            result.outcomes.append(Conflict(lost.reason, lost.detail, (), lost.stamp, lost.behind))
         except InvalidInput as error:
             result.outcomes.append(Rejected(error))
         settling.stamp += 1

@@ -8,7 +8,7 @@ from roost.model.rows import OCCUPIED
 from roost.store.contract import Committed, Move, Outcome
 from roost.store.ledger import TenantRow
 from roost.store.settle.rows import Names
-from roost.store.settle.settling import LostRace, Settling
+from roost.store.settle.settling import Behind, LostRace, Settling
 from roost.store.settle.vms import check_premise, check_tenant, put_on, room_of, take_off
 
 
@@ -26,7 +26,7 @@ def settle(proposal: Move, settling: Settling) -> Outcome:
     known = facts.tenants.get(tenant)
     check_premise(proposal, known.stamp if known else 0)
     if known is None:
-        raise LostRace("gone", f"tenant {tenant} has no VMs", stamp=0)
+        raise Behind("gone", f"tenant {tenant} has no VMs", stamp=0)
     _check_moving(proposal, known, settling)
     if proposal.hold if proposal.held else vm.machine == target:  # so it is already
         settling.decide(proposal, known.stamp)
@@ -65,13 +65,13 @@ def _check_moving(proposal: Move, known: TenantRow, settling: Settling) -> None:
     tenant, vm, vms = proposal.tenant, proposal.vm, settling.facts.vms
     there = vms.get(vm.vm)
     if there is None or there.tenant != tenant:
-        raise LostRace("gone", f"tenant {tenant} runs no VM {vm.vm}", stamp=known.stamp)
+        raise Behind("gone", f"tenant {tenant} runs no VM {vm.vm}", stamp=known.stamp)
     if there.machine != vm.machine or there.spec != vm.spec:
-        raise LostRace("tenant", f"VM {vm.vm} is another one by now", stamp=known.stamp)
+        raise Behind("tenant", f"VM {vm.vm} is another one by now", stamp=known.stamp)
     hold = vms.get(hold_of(vm.vm))
     found = (hold.tenant, hold.machine, hold.spec) if hold else None
     if found != ((tenant, proposal.machine, vm.spec) if proposal.held else None):
-        raise LostRace("tenant", f"what is held for VM {vm.vm} is another by now", stamp=known.stamp)
+        raise Behind("tenant", f"what is held for VM {vm.vm} is another by now", stamp=known.stamp)
 
 
 def _try(proposal: Move, settling: Settling) -> None:
@@ -79,13 +79,17 @@ def _try(proposal: Move, settling: Settling) -> None:
     facts, tested = settling.facts, settling.tested
     tenant, spec, target = proposal.tenant, proposal.vm.spec, proposal.machine
     if target not in facts.machines:
-        raise LostRace("machine", f"machine {target} is no more")
+        raise Behind("machine", f"machine {target} is no more")
     if settling.strict and settling.started.get(target) != proposal.seen.get(target):
         raise LostRace("stale", f"machine {target} has changed", (target,))
-    settling.check_sums(proposal)
     if problem := (tested.replace if proposal.held else tested.place)(target, spec, tenant):
         raise LostRace("room", f"machine {target}: {problem}", (target,))
-    demand = settling.accounts.demand(spec, facts.machines[target])
-    if not proposal.held and any(need > left for need, left in zip(demand, room_of(settling, target), strict=True)):
-        tested.remove(target, spec, tenant)
-        raise LostRace("room", f"machine {target}: {OCCUPIED}", (target,))
+    try:
+        demand = settling.accounts.demand(spec, facts.machines[target])
+        if not proposal.held and any(need > left for need, left in zip(demand, room_of(settling, target), strict=True)):
+            raise LostRace("room", f"machine {target}: {OCCUPIED}", (target,))
+        settling.admit(proposal)
+    except LostRace:
+        if not proposal.held:  # else the row is as it was
+            tested.remove(target, spec, tenant)
+        raise

@@ -13,7 +13,7 @@ from roost.store.contract import Committed, Outcome, Place
 from roost.store.ledger import Accounts, TenantRow
 from roost.store.settle import eviction
 from roost.store.settle.rows import Names
-from roost.store.settle.settling import LostRace, Settling
+from roost.store.settle.settling import Behind, LostRace, Settling
 from roost.store.settle.vms import as_it_runs, check_premise, check_tenant, put_on, take_off, wait
 
 
@@ -47,13 +47,13 @@ def settle(proposal: Place, settling: Settling) -> Outcome:
     touched = dict.fromkeys([each.machine for each in proposal.placed])
     for name in touched:
         if name not in facts.machines:
-            raise LostRace("machine", f"machine {name} is no more")
+            raise Behind("machine", f"machine {name} is no more")
         if settling.strict and settling.started.get(name) != proposal.seen.get(name):
             raise LostRace("stale", f"machine {name} has changed", tuple(touched))
     if proposal.requeued:
         for each in proposal.placed:
             if (WAITING, each.vm) not in facts.registry:
-                raise LostRace("gone", f"VM {each.vm} waits no longer", stamp=now)
+                raise Behind("gone", f"VM {each.vm} waits no longer", stamp=now)
     leaving = _check_leaving(proposal, now, settling) if proposal.leaving else ()
     if proposal.victims:
         eviction.check_victims(proposal, settling)
@@ -101,7 +101,7 @@ def _try(
     try:
         for each in _highest_first(proposal.placed, settling.accounts):
             if each.vm in names or (each.vm in facts.vms and each.vm not in left):
-                raise LostRace("name", f"a VM {each.vm} runs already", stamp=stamp)
+                raise Behind("name", f"a VM {each.vm} runs already", stamp=stamp)
             # As its own priority sees the machine, so with the victims there.
             if problem := tested.place(each.machine, each.spec, tenant):
                 raise LostRace("room", f"machine {each.machine}: {problem}", tuple(touched))
@@ -109,7 +109,7 @@ def _try(
             names.add(each.vm)
         if settling.accounts.bands > 1 or proposal.victims:
             eviction.check_evicted(proposal, touched, settling)
-        settling.check_sums(proposal)
+        settling.admit(proposal)
     except (LostRace, InvalidInput):
         for again in reversed(tried):
             tested.remove(again.machine, again.spec, tenant)
@@ -136,11 +136,11 @@ def _check_leaving(proposal: Place, stamp: int, settling: Settling) -> tuple[Pla
     for each in proposal.leaving:
         there = vms.get(each.vm)
         if there is None or there.tenant != proposal.tenant:
-            raise LostRace("gone", f"tenant {proposal.tenant} runs no VM {each.vm}", stamp=stamp)
+            raise Behind("gone", f"tenant {proposal.tenant} runs no VM {each.vm}", stamp=stamp)
         if there.machine != each.machine or there.spec != each.spec:
-            raise LostRace("tenant", f"VM {each.vm} is another one by now", stamp=stamp)
+            raise Behind("tenant", f"VM {each.vm} is another one by now", stamp=stamp)
         if not each.vm.endswith(HOLD) and machines[each.machine].state == MachineState.READY:
-            raise LostRace("gone", f"machine {each.machine} of VM {each.vm} is ready again", stamp=stamp)
+            raise Behind("gone", f"machine {each.machine} of VM {each.vm} is ready again", stamp=stamp)
         if (hold := hold_of(each.vm)) in vms and hold not in names:
-            raise LostRace("tenant", f"room is held for VM {each.vm} by now", stamp=stamp)
+            raise Behind("tenant", f"room is held for VM {each.vm} by now", stamp=stamp)
     return tuple([as_it_runs(settling, each) for each in proposal.leaving])

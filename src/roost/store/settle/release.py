@@ -9,10 +9,10 @@ from roost.model.errors import InvalidInput
 from roost.model.registry import WAITING
 from roost.model.request import HOLD, hold_of
 from roost.model.waiting import Waiting
-from roost.store.contract import Committed, Outcome, Reason, Release
+from roost.store.contract import Committed, Outcome, Release
 from roost.store.ledger import TenantRow
 from roost.store.settle.rows import Names
-from roost.store.settle.settling import LostRace, Settling
+from roost.store.settle.settling import Behind, Settling
 from roost.store.settle.vms import as_it_runs, check_premise, fewer, take_off, wait
 
 
@@ -38,7 +38,7 @@ def settle(proposal: Release, settling: Settling) -> Outcome:
     if not proposal.released:
         return _wait_for_nothing(proposal, known, settling)
     if known is None:
-        raise LostRace("gone", f"tenant {tenant} has no VMs", stamp=0)
+        raise Behind("gone", f"tenant {tenant} has no VMs", stamp=0)
     _check(proposal, known, settling)
     released = tuple([as_it_runs(settling, each) for each in proposal.released])
     versions: dict[str, int] = {}
@@ -70,20 +70,20 @@ def _check(proposal: Release, known: TenantRow, settling: Settling) -> None:
     if proposal.stamp is not None:
         all_of_it = len(proposal.released) == known.vms or proposal.eviction is not None  # those may be fewer
         if proposal.stamp != known.stamp or not all_of_it:
-            raise LostRace("tenant", f"tenant {tenant} has other VMs by now", stamp=known.stamp)
+            raise Behind("tenant", f"tenant {tenant} has other VMs by now", stamp=known.stamp)
     names: set[str] = set()
     for each in proposal.released:
         there = vms.get(each.vm)
         if there is None or each.vm in names or there.tenant != tenant:
             # Who releases a VM with what is held for it may try again without that.
-            reason: Reason = "tenant" if there is None and each.vm.endswith(HOLD) else "gone"
-            raise LostRace(reason, f"tenant {tenant} runs no VM {each.vm}", stamp=known.stamp)
+            reason = "tenant" if there is None and each.vm.endswith(HOLD) else "gone"
+            raise Behind(reason, f"tenant {tenant} runs no VM {each.vm}", stamp=known.stamp)
         if there.machine != each.machine or there.spec != each.spec:
-            raise LostRace("tenant", f"VM {each.vm} is another one by now", stamp=known.stamp)
+            raise Behind("tenant", f"VM {each.vm} is another one by now", stamp=known.stamp)
         names.add(each.vm)
     for each in proposal.released:
         if (hold := hold_of(each.vm)) in vms and hold not in names:
-            raise LostRace("tenant", f"room is held for VM {each.vm} by now", stamp=known.stamp)
+            raise Behind("tenant", f"room is held for VM {each.vm} by now", stamp=known.stamp)
 
 
 def _wait_for_nothing(proposal: Release, known: TenantRow | None, settling: Settling) -> Outcome:
@@ -93,7 +93,7 @@ def _wait_for_nothing(proposal: Release, known: TenantRow | None, settling: Sett
         for change in changes:
             settling.change_entry((change.kind, change.name), change.before)
         stamp = known.stamp if known else 0
-        raise LostRace("tenant", f"not all VMs of tenant {proposal.tenant} wait still", stamp=stamp)
+        raise Behind("tenant", f"not all VMs of tenant {proposal.tenant} wait still", stamp=stamp)
     settling.decide(proposal)
     settling.enter(proposal, registered=changes)
     return Committed()

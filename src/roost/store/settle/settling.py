@@ -8,7 +8,8 @@ from typing import Any, Literal
 import msgspec
 
 from roost.model.change import Entry, PlacedVM, Registered
-from roost.store.contract import Decided, Proposal, Reason, Recorded
+from roost.model.errors import InvariantBroken
+from roost.store.contract import Decided, Proposal, Recorded
 from roost.store.ledger import Accounts, MachineRow
 from roost.store.recheck import CommitRows
 from roost.store.settle.rows import Facts, Settlement
@@ -17,8 +18,16 @@ from roost.store.settle.rows import Facts, Settlement
 class LostRace(Exception):
     """A race was lost: whoever settles the group makes a `Conflict` of it. A verb raises it before it changes a row."""
 
-    def __init__(self, reason: Reason, detail: str, machines: Sequence[str] = (), stamp: int | None = None) -> None:
+    behind = False
+
+    def __init__(self, reason: str, detail: str, machines: Sequence[str] = (), stamp: int | None = None) -> None:
         self.reason, self.detail, self.machines, self.stamp = reason, detail, machines, stamp
+
+
+class Behind(LostRace):
+    """It was lost as whoever decided knew too little: more than these rows has to be heard, to go on."""
+
+    behind = True
 
 
 class Settling:
@@ -32,7 +41,17 @@ class Settling:
         self.stamp = first_stamp  # of the proposal that is being settled
         self.started = {name: row.version for name, row in facts.machines.items()} if strict else {}
         self.result = Settlement()
-        self.check_sums: Callable[[Proposal], None] = _nothing  # raises if what holds of a sum would be broken
+        self.check_sums: Callable[[Proposal], None] | None = None  # raises if what holds of a sum would be broken
+        self._admitted: Sequence[PlacedVM] = ()  # what may come to machines by the proposal that is being settled
+
+    def admit(self, proposal: Proposal) -> None:
+        """Let come to machines what a proposal tells; raises if what holds of a sum would be broken.
+
+        A verb asks once all else holds, and before it changes a row.
+        """
+        if self.check_sums is not None:
+            self.check_sums(proposal)
+        self._admitted = proposal.placed
 
     def decide(
         self,
@@ -53,6 +72,8 @@ class Settling:
 
     def enter(self, proposal: Recorded, **changes: Any) -> None:
         """What a proposal changed goes into the feed, with who asked for it and when."""
+        if (placed := changes.get("placed")) and placed is not self._admitted:
+            _check_admitted(proposal, placed, self._admitted)
         record = proposal.record
         self.result.entries.append(Entry(key=proposal.key, by=record.by, at=record.at, **changes))
 
@@ -81,5 +102,7 @@ class Settling:
         return Registered(*place, now, value)
 
 
-def _nothing(_proposal: Proposal) -> None:
-    """No sum matters to the group."""
+def _check_admitted(proposal: Proposal, placed: Sequence[PlacedVM], admitted: Sequence[PlacedVM]) -> None:
+    """What came to machines is what was admitted, whatever it is called: a verb that never asked is a bug."""
+    if [(each.machine, each.spec) for each in placed] != [(each.machine, each.spec) for each in admitted]:
+        raise InvariantBroken(f"{type(proposal).__name__} puts VMs on machines that it has not asked for (see `admit`)")

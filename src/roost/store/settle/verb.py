@@ -3,8 +3,9 @@
     needs(proposal, names)       puts the names of all rows that the proposal may read or change with those of its group
     settle(proposal, settling)   changes the rows, or raises and changes none
 
-`settle` raises `LostRace` if what the proposal rests on has changed, and `InvalidInput` if it can never be done. Else
-it tells the feed (`settling.enter`), remembers the key (`settling.decide`), and says what came of it.
+`settle` raises `LostRace` if what the proposal rests on has changed, and `InvalidInput` if it can never be done. What
+it puts on machines it has admitted (`settling.admit`), once all else holds and before it changes a row. Then it tells
+the feed (`settling.enter`), remembers the key (`settling.decide`), and says what came of it.
 """
 
 from __future__ import annotations

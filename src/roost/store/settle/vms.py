@@ -12,7 +12,7 @@ from roost.model.request import HOLD, Constraints
 from roost.model.waiting import Waiting
 from roost.store.contract import Move, Place, Release
 from roost.store.ledger import TenantRow, VMRow
-from roost.store.settle.settling import LostRace, Settling
+from roost.store.settle.settling import Behind, LostRace, Settling
 
 
 def check_premise(proposal: Place | Release | Move, stamp: int) -> None:
@@ -26,9 +26,9 @@ def check_tenant(proposal: Place | Move, known: TenantRow | None, settling: Sett
     """The tenant is as the proposal knows it, as far as that matters."""
     tenant, now = proposal.tenant, known.stamp if known else 0
     if known and known.constraints != proposal.constraints:
-        raise LostRace("tenant", f"tenant {tenant} has other constraints by now", stamp=now)
+        raise Behind("tenant", f"tenant {tenant} has other constraints by now", stamp=now)
     if now != proposal.stamp and (settling.strict or proposal.constraints.on_places):
-        raise LostRace("tenant", f"tenant {tenant} has other VMs by now", stamp=now)
+        raise Behind("tenant", f"tenant {tenant} has other VMs by now", stamp=now)
 
 
 def room_of(settling: Settling, machine: str) -> list[int]:
