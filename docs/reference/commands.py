@@ -15,6 +15,7 @@ from typer.core import TyperArgument, TyperGroup, TyperOption
 from roost.api.reference import table
 from roost.cli.exits import Exit
 from roost.cli.main import commands
+from roost.cli.worker import WorkerCommand
 
 HEAD = """# Commands
 
@@ -62,6 +63,8 @@ def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 def _tell(name: str, command: Any) -> Iterator[str]:
     arguments = [_argument(each) for each in command.params if isinstance(each, TyperArgument)]
     yield from (f"## `{' '.join([name, *arguments])}`", "")
+    if isinstance(command, WorkerCommand):
+        command.tell_all()
     for paragraph in inspect.cleandoc(command.help or "").replace("\\[", "[").split("\n\n"):
         if paragraph.startswith("\b"):
             yield from ("```text", inspect.cleandoc(f" \n{paragraph.replace(chr(8), '')}"), "```", "")

@@ -31,9 +31,13 @@ def lines_of(file: int) -> Iterator[bytes]:
 class WorkerCommand(TyperCommand):
     """The command, which looks up what can be asked only when somebody wants to read it."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Its help, with all verbs of the table."""
+    def tell_all(self) -> None:
+        """Its help has all verbs of the table from now on."""
         self.help = (self.help or "").replace("VERBS", paragraphs("\b\n" + "\n".join(verbs_shown())))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write its help, all of it."""
+        self.tell_all()
         super().format_help(ctx, formatter)
 
 
