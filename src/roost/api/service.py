@@ -39,7 +39,6 @@ from roost.api.aside import aside
 from roost.api.changes import ChangeLog
 from roost.api.explaining import EXPLAIN_SECONDS, Explainer
 from roost.api.healings import recall_outages
-from roost.api.listeners import NoteExchange
 from roost.api.metrics import Metrics
 from roost.api.opening import Opening
 from roost.api.policies import OF_POLICIES, PolicyBook
@@ -63,7 +62,7 @@ from roost.model.errors import RoostError, StoreBroken, StoreUnavailable
 from roost.model.registry import MAINTENANCE, TOKEN
 from roost.rules.own import OwnRules
 from roost.rules.policy import PolicySource
-from roost.settings import POSTGRES, Settings
+from roost.settings import Settings
 from roost.store.contract import Store
 from roost.wire.policies import Active
 from roost.wiring import settle_memory
@@ -123,7 +122,6 @@ class Service:
         self.switch = PolicySwitch(loop, source)
         self.explainer = Explainer(loop, lambda: loop.time() - self._last_asked < BUSY_SECONDS)
         self.pulse = Pulse(loop, self.metrics.held.observe)
-        self._exchange: NoteExchange | None = None  # of heartbeats, with other processes
         self._duty_threads = ThreadPoolExecutor(len(DUTIES), "roost-duty")  # each duty has one thing done at a time
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -171,8 +169,6 @@ class Service:
         return opened_with
 
     def _take_up_duties(self) -> None:
-        if self.settings.store.url.startswith(POSTGRES):  # others may listen, too
-            self._exchange = NoteExchange(self.agent)
         runner = Runner(
             self.agent,
             self.settings,
@@ -182,7 +178,6 @@ class Service:
             place=self.place,
             executor=self._duty_threads,
             listens=True,
-            exchange=self._exchange,
         )
         self.roster = make_roster(runner)
         self.healer, self.heartbeats = self.roster.find(Healer), self.roster.find(Heartbeats)
@@ -213,9 +208,8 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for part in (self._exchange, self.switch, self.explainer, self.watch):
-            if part is not None:
-                await part.stop()
+        for part in (self.switch, self.explainer, self.watch):
+            await part.stop()
         self.reader.stop()
         self._duty_threads.shutdown(wait=False, cancel_futures=True)
         await aside(self._let_go)

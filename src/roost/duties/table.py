@@ -17,7 +17,7 @@ from roost.duties.duty import Duty, Roster
 from roost.duties.fading import Fading
 from roost.duties.foresight import Forecaster
 from roost.duties.healing import Healer
-from roost.duties.heartbeats import Exchange, Heartbeats
+from roost.duties.heartbeats import Heartbeats
 from roost.duties.requeue import Requeue
 from roost.duties.trimming import Trimming
 from roost.settings import Settings
@@ -36,7 +36,6 @@ class Runner:
     noted: Callable[[Ticket], None] = lambda _: None  # hears of what duties asked for, once it is answered
     place: int = 0  # among the runners of a host: the first does what one is enough for
     listens: bool = False  # machines send their heartbeats here
-    exchange: Exchange | None = None  # tells other listeners what was heard here, if there may be any
     executor: Executor | None = None  # does what takes long, in other threads; None: it is done at once
     counted: ArrivalRates | None = None  # how often VMs come, if the runner counts them; None: the feed is read
 
@@ -52,7 +51,7 @@ def _heartbeats(runner: Runner) -> Duty | None:
     patience = runner.settings.healing.heartbeat_seconds
     if not (runner.listens and patience):
         return None
-    return Heartbeats(runner.agent, runner.clock, patience, runner.exchange)
+    return Heartbeats(runner.agent, patience)
 
 
 def _healing(runner: Runner) -> Duty:
