@@ -38,7 +38,6 @@ from roost.agent.verbs.table import verb_of
 from roost.api.aside import aside
 from roost.api.changes import ChangeLog
 from roost.api.explaining import EXPLAIN_SECONDS, Explainer
-from roost.api.healings import recall_outages
 from roost.api.metrics import Metrics
 from roost.api.opening import Opening
 from roost.api.policies import OF_POLICIES, PolicyBook
@@ -181,9 +180,6 @@ class Service:
         )
         self.roster = make_roster(runner)
         self.healer, self.heartbeats = self.roster.find(Healer), self.roster.find(Heartbeats)
-        if self.healer:
-            recalling = recall_outages(self.store, self.healer, self.agent.replica.revision)
-            self._tasks.append(asyncio.create_task(recalling))
 
     def renew(self, settings: Settings) -> None:
         """Go by other settings from now on, as far as that can be without a restart."""

@@ -108,9 +108,8 @@ class Requeue:
 
     def step(self, now: float) -> None:
         """Try what may find room by now."""
-        del now  # turns have the clock that tries are timed by
         self._follow()
-        self._turns.step(self._patience, self._try)
+        self._turns.step(now, self._patience, self._try)
 
     # ------------------------------------------------------------------------------------------------- following
 

@@ -58,7 +58,9 @@ def _healing(runner: Runner) -> Duty:
     """Places again what is on machines that are down."""
     healing = runner.settings.healing
     delay = HEALER_SECONDS * runner.place
-    return Healer(runner.agent, runner.clock, healing.retry_seconds, healing.flaps, delay, runner.noted)
+    return Healer(
+        runner.agent, runner.clock, runner.time_of_day, healing.retry_seconds, healing.flaps, delay, runner.noted
+    )
 
 
 def _fading(runner: Runner) -> Duty:

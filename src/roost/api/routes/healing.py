@@ -53,15 +53,15 @@ async def list_unhealed(scope: Scope, tenant: Tenant = "", limit: Limit = 100, c
 def _unhealed(asking: Asking, vm: RunningVM) -> UnhealedVM:
     service = asking.service
     healer = service.healer
-    known = (healer.waiting.get(vm.name) if healer else None) or LostVM(0.0, "")
-    lasted = healer.lost_for(vm.name) if healer else None
+    lost = healer.waiting.get(vm.name) if healer else None
+    known = lost or LostVM(0.0, "")
     return UnhealedVM(
         vm=vm.name,
         tenant=vm.tenant,
         type=vm.vm.type,
         priority=vm.vm.priority,
         machine=service.agent.allocator.zone.machine_names[vm.machine],
-        since=None if lasted is None else time.time() - lasted,
+        since=None if lost is None else time.time() - service.since(lost.since),
         why=known.why if is_for(asking, known.why) else "it found no machine yet",
         decision="" if asking.principal.namespace else known.key,
     )
