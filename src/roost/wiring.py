@@ -22,7 +22,7 @@ from roost.model.inventory import catalogue_of, machine_specs
 from roost.model.zone import Zone
 from roost.rules.own import NONE, OwnRules
 from roost.rules.policy import Policy, file_of
-from roost.settings import POSTGRES, without_password
+from roost.settings import POSTGRES, StoreSection, without_password
 from roost.store.contract import Commission, Record, Register, Store
 from roost.store.ledger import STARTING, Ledger
 from roost.store.memory import MemoryStore
@@ -178,7 +178,7 @@ def open_agent(
     seed: int = 0,
     settings: AgentSettings | None = None,
     threads: bool | None = None,
-    patience: float = 30.0,
+    patience: float = StoreSection.patience_seconds,
     notify: Callable[[], None] = lambda: None,
     background: Callable[[Callable[[], Loaded]], Future[Loaded]] | None = None,
     prepare: Callable[[Ledger], None] = lambda _: None,

@@ -24,7 +24,7 @@ from roost.api.healings import summary_of
 from roost.api.json_lines import serve
 from roost.api.service import Service
 from roost.duties.duty import Roster
-from roost.duties.healing import FLAPS, RECALL_SECONDS, TELL_SECONDS, TOLD, Healer, new_key
+from roost.duties.healing import RECALL_SECONDS, TELL_SECONDS, TOLD, Healer, new_key
 from roost.duties.outages import DAY, outages_of
 from roost.duties.turns import LONGEST_PAUSE
 from roost.model.errors import StoreUnavailable
@@ -43,6 +43,7 @@ from roost.wiring import open_store
 from tests.property.zones import TINY, ClusterPlan, build
 
 FAST = Policy.named("fast")
+FLAPS = Settings().healing.flaps
 
 
 class Site:

@@ -36,6 +36,7 @@ from roost.model.request import HOLD, UNCONSTRAINED
 from roost.model.rows import MachineState
 from roost.placing.allocator import Allocator
 from roost.placing.books import RunningVM
+from roost.settings import HealingSection
 from roost.store.contract import Decline
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 BY = "healing"  # who asks, as the trail tells it
 KEY = "heal "  # how the key of every healing begins; no key of a request has a space
-FLAPS = 3  # times that a machine may go down within a day before it is no longer trusted
 TOLD = 5  # VMs of which it can be told at once why they find no machine
 TELL_SECONDS = 0.5  # until it can be told of one more
 RECALL_SECONDS = 10.0  # until the feed is read again, if it could not be
@@ -99,8 +99,8 @@ class Healer:
         agent: Agent,
         clock: Callable[[], float],
         time_of_day: Callable[[], float],
-        patience: float = 1.0,
-        flaps: int = FLAPS,
+        patience: float = HealingSection.retry_seconds,
+        flaps: int = HealingSection.flaps,
         delay: float = 0.0,
         noted: Callable[[Ticket], None] = lambda _: None,
     ) -> None:

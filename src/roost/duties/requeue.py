@@ -28,6 +28,7 @@ from roost.model.errors import UnknownName
 from roost.model.registry import WAITING
 from roost.model.request import UNCONSTRAINED, Request
 from roost.model.waiting import Waiting
+from roost.settings import AgentSection
 from roost.store.contract import Decline
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Requeue:
         clock: Callable[[], float],
         noted: Callable[[Ticket], None] = lambda _: None,
         *,
-        patience: float = 1.0,
+        patience: float = AgentSection.requeue_seconds,
     ) -> None:
         """`noted` hears of each try that was answered. `patience`: seconds between two tries of what found no room."""
         self._agent, self._noted = agent, noted
