@@ -183,11 +183,13 @@ def open_agent(
     background: Callable[[Callable[[], Loaded]], Future[Loaded]] | None = None,
     prepare: Callable[[Ledger], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
+    now: Callable[[], float] = time.time,
 ) -> Agent:
     """An agent on a store. With `threads` it commits in a thread of its own, which pays where committing is waiting.
 
     That is so with PostgreSQL. SQLite computes in this very process, where two threads only get in each other's way:
-    there another thread only waits for the disk. `patience`, `notify`: see ThreadCourier; the last three: see Agent.
+    there another thread only waits for the disk. `patience`, `notify`: see ThreadCourier; `background`, `prepare`: see
+    Agent. `clock`: seconds that only go on; `now`: seconds since 1970. Duties beside it go by the same two.
     """
     courier: Courier
     if threads is None and isinstance(store, SqliteStore):
@@ -199,7 +201,7 @@ def open_agent(
     try:
         return Agent(
             store, courier, policy or Policy.default(), name,
-            seed=seed, settings=settings, background=background, prepare=prepare, clock=clock,
+            seed=seed, settings=settings, background=background, prepare=prepare, clock=clock, now=now,
         )  # fmt: skip
     except RoostError:
         courier.close()

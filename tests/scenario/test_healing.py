@@ -530,7 +530,6 @@ def test_a_feed_that_cannot_be_read_at_first_is_a_failure_that_all_see_and_is_re
 
 
 def test_a_worker_knows_of_outages_before_it_began_as_a_service_does(site: Site) -> None:
-    site.now = time.time()  # by which a worker goes
     site.place("t", "small")
     (machine,) = site.where().values()
     for _ in range(FLAPS - 1):

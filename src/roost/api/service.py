@@ -171,8 +171,8 @@ class Service:
         runner = Runner(
             self.agent,
             self.settings,
-            clock=self._loop.time,
-            time_of_day=time.time,
+            clock=self.agent.context.clock,
+            time_of_day=self.agent.context.now,
             noted=self._note,
             place=self.place,
             executor=self._duty_threads,
@@ -322,7 +322,7 @@ class Service:
         """Look at the feed and refresh caches when nobody asks for anything; let nobody wait for ever."""
         if not (self.watch.down or self.watch.unwritable or self.closing.is_set()):
             self.walks.look(self.agent.replica.registry.get((MAINTENANCE, WALK)))
-            self.roster.step(self._loop.time())
+            self.roster.step(self.agent.context.clock())
         if not self.pump.begun:
             self.pump.step()
         self._give_up_waiting()
@@ -358,8 +358,8 @@ class Service:
         await asyncio.sleep(RULES_SECONDS)
 
     def since(self, at: float | None) -> float:
-        """Seconds since a moment by the loop's clock; 0 if it never came."""
-        return 0.0 if at is None else max(0.0, self._loop.time() - at)
+        """Seconds since a moment by the clock of the agent and of the duties; 0 if it never came."""
+        return 0.0 if at is None else max(0.0, self.agent.context.clock() - at)
 
 
 def _marked(replica: Replica) -> tuple[object, tuple[int, ...]]:

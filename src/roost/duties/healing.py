@@ -131,7 +131,7 @@ class Healer:
         self._opened = 0  # what had opened when it was last told why
         self._begin = 0.0  # when what is new may be asked for
         self._began: int | None = None  # the revision that it saw first: what was before, only the feed knows
-        self._recall_at = 0.0  # when to read that
+        self._recall_at = -math.inf  # when to read that
 
     @property
     def waiting(self) -> Mapping[str, LostVM]:

@@ -31,8 +31,8 @@ class Runner:
 
     agent: Agent
     settings: Settings
-    clock: Callable[[], float]  # seconds that only go on
-    time_of_day: Callable[[], float]  # seconds since 1970
+    clock: Callable[[], float]  # seconds that only go on; steps are told the time by it, and so is the agent
+    time_of_day: Callable[[], float]  # seconds since 1970, by which the agent, too, dates what is done
     noted: Callable[[Ticket], None] = lambda _: None  # hears of what duties asked for, once it is answered
     place: int = 0  # among the runners of a host: the first does what one is enough for
     listens: bool = False  # machines send their heartbeats here

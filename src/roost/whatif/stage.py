@@ -4,6 +4,7 @@ service does by itself: what is on machines that are down is healed, and what ga
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -58,14 +59,21 @@ class Homeless(msgspec.Struct, frozen=True):
 class TrialZone:
     """A zone where everything can be tried; the ledger it began with stays as it is."""
 
-    def __init__(self, ledger: Ledger, policy: Policy | PolicySplit, seed: int = 0) -> None:
+    def __init__(self, ledger: Ledger, policy: Policy | PolicySplit, seed: int = 0, began: float | None = None) -> None:
+        """`began`: the time of day at which all of this is, in seconds since 1970; else it is now."""
         self.store = MemoryStore(ledger.catalogue, ledger.copy())
-        self._now = 0.0  # stands still while the agent thinks: no answer depends on how fast this computer is
-        self._agent = open_agent(self.store, policy, "what-if", seed=seed, clock=lambda: self._now)
+        # Stands still while the agent thinks: no answer depends on how fast this computer is. It is the time of day,
+        # too, so that VMs and failures are as old here as they are in the zone.
+        self._now = time.time() if began is None else began
+        clock = self._clock
+        self._agent = open_agent(self.store, policy, "what-if", seed=seed, clock=clock, now=clock)
         self._types = type_mix(self.allocator.zone, (vm.spec for vm in ledger.vms.values()))
         self._reasons: dict[bytes, str] = {}  # by what was asked for
-        self._duties = VirtualRoster(self._agent, lambda: self._now, self._note)
+        self._duties = VirtualRoster(self._agent, clock, self._note)
         self.gave_way: set[str] = set()  # VMs that had to, to a higher priority, since the beginning
+
+    def _clock(self) -> float:
+        return self._now
 
     @property
     def allocator(self) -> Allocator:
