@@ -375,8 +375,3 @@ def together(vms: Iterable[RunningVM]) -> list[list[RunningVM]]:
     for vm in vms:
         groups.setdefault((vm.tenant, vm.shape.traits["priority"]), []).append(vm)
     return list(groups.values())
-
-
-def apart(declined: Iterable[list[RunningVM]]) -> list[list[RunningVM]]:
-    """VMs that could not be healed together are tried each by itself; one that was alone has had its try."""
-    return [[vm] for group in declined if len(group) > 1 for vm in group]
