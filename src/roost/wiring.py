@@ -22,7 +22,7 @@ from roost.model.inventory import catalogue_of, machine_specs
 from roost.model.zone import Zone
 from roost.rules.own import NONE, OwnRules
 from roost.rules.policy import Policy, file_of
-from roost.settings import POSTGRES, without_password
+from roost.settings import POSTGRES, StoreSection, without_password
 from roost.store.contract import Commission, Record, Register, Store
 from roost.store.ledger import STARTING, Ledger
 from roost.store.memory import MemoryStore
@@ -178,16 +178,18 @@ def open_agent(
     seed: int = 0,
     settings: AgentSettings | None = None,
     threads: bool | None = None,
-    patience: float = 30.0,
+    patience: float = StoreSection.patience_seconds,
     notify: Callable[[], None] = lambda: None,
     background: Callable[[Callable[[], Loaded]], Future[Loaded]] | None = None,
     prepare: Callable[[Ledger], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
+    now: Callable[[], float] = time.time,
 ) -> Agent:
     """An agent on a store. With `threads` it commits in a thread of its own, which pays where committing is waiting.
 
     That is so with PostgreSQL. SQLite computes in this very process, where two threads only get in each other's way:
-    there another thread only waits for the disk. `patience`, `notify`: see ThreadCourier; the last three: see Agent.
+    there another thread only waits for the disk. `patience`, `notify`: see ThreadCourier; `background`, `prepare`: see
+    Agent. `clock`: seconds that only go on; `now`: seconds since 1970. Duties beside it go by the same two.
     """
     courier: Courier
     if threads is None and isinstance(store, SqliteStore):
@@ -199,7 +201,7 @@ def open_agent(
     try:
         return Agent(
             store, courier, policy or Policy.default(), name,
-            seed=seed, settings=settings, background=background, prepare=prepare, clock=clock,
+            seed=seed, settings=settings, background=background, prepare=prepare, clock=clock, now=now,
         )  # fmt: skip
     except RoostError:
         courier.close()

@@ -29,12 +29,12 @@ from roost.agent.verbs.machine import SetMachine
 from roost.agent.verbs.machines import AddMachines, RemoveMachines
 from roost.agent.verbs.place import PlaceVMs
 from roost.agent.verbs.release import ReleaseVMs
-from roost.duties.healing import FLAPS
 from roost.duties.healing import KEY as HEALING
 from roost.model.change import Entry
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Request
 from roost.model.rows import MachineState
+from roost.settings import HealingSection
 from roost.store.history import entries_between
 from roost.store.ledger import Ledger
 from roost.wiring import open_store
@@ -79,7 +79,7 @@ class Worker:
         stdout, theirs_out = os.pipe()
         stderr = os.open(complaints, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
-            self._process = launch(["worker", store, "--seed", str(slot)], theirs_in, theirs_out, stderr)
+            self._process = launch(["worker", store, "--seed", str(slot + 1)], theirs_in, theirs_out, stderr)
         finally:
             for file in (theirs_in, theirs_out, stderr):
                 os.close(file)
@@ -702,7 +702,8 @@ def differences(drive: Drive, ledger: Ledger, entries: Sequence[Entry]) -> Itera
     for name in states.keys() | ledger.machines.keys():
         there = ledger.machines.get(name)
         state = MachineState(there.state).name.lower() if there else None
-        distrusted = state == "quarantined" and drive.broken[name] >= FLAPS  # it is kept from use, whoever mended it
+        # It is kept from use, whoever mended it.
+        distrusted = state == "quarantined" and drive.broken[name] >= HealingSection.flaps
         if states.get(name) != state and not distrusted:
             yield f"machine {name} should be {states.get(name)} and is {state}"
     yield from _broken_promises(ledger)

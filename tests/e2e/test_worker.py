@@ -29,7 +29,7 @@ from roost.wiring import open_agent, open_store
 from tests.e2e.crashing import PATIENCE, ROOST
 
 ZONE = "synthetic:100"
-ENVIRONMENT = os.environ | {"COLUMNS": "500"}
+ENVIRONMENT = os.environ | {"COLUMNS": "500", "ROOST_AGENT_SEED": "1"}  # machines are drawn by lot
 D2 = {"type": "D2"}
 
 Line = dict[str, Any]
@@ -85,7 +85,7 @@ class Talk:
     def __init__(self, store: str | Path) -> None:
         self._process = subprocess.Popen(
             [ROOST, "worker", str(store)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, env=ENVIRONMENT,
         )  # fmt: skip
 
     def ask(self, line: Line) -> Line:

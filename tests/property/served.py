@@ -5,6 +5,7 @@ This is the service's own path, without HTTP. It knows nothing of what-if questi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -42,7 +43,7 @@ class Served:
         self.store, self.policy, self.now = store, policy, 0.0
         self.agent = open_agent(store, policy, f"service-{id(self)}", seed=seed, clock=lambda: self.now)
         self.requeue = Requeue(self.agent, lambda: self.now, patience=RETRY)
-        self.healer = Healer(self.agent, lambda: self.now)
+        self.healer = Healer(self.agent, lambda: self.now, time.time)
 
     def do(self, operation: Operation) -> Answer:
         """What somebody asks for, to its end."""

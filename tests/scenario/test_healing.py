@@ -19,11 +19,13 @@ from roost.agent.verbs.heal import HealVMs
 from roost.agent.verbs.machine import SetMachine
 from roost.agent.verbs.place import PlaceVMs
 from roost.agent.verbs.release import ReleaseVMs
-from roost.api import backwards
 from roost.api.backwards import MOST_SUMMED
-from roost.api.healings import outages_of, summary_of
+from roost.api.healings import summary_of
+from roost.api.json_lines import serve
 from roost.api.service import Service
-from roost.duties.healing import FLAPS, TELL_SECONDS, TOLD, Healer, healing_key
+from roost.duties.duty import Roster
+from roost.duties.healing import RECALL_SECONDS, TELL_SECONDS, TOLD, Healer, healing_key
+from roost.duties.outages import outages_of
 from roost.duties.turns import LONGEST_PAUSE
 from roost.model.errors import StoreUnavailable
 from roost.model.request import VM, Constraints, Request
@@ -34,6 +36,7 @@ from roost.rules.policy import Policy
 from roost.settings import AgentSection as AgentSettings
 from roost.settings import Settings
 from roost.settings import StoreSection as StoreSettings
+from roost.store import backwards
 from roost.store.audit import check_invariants
 from roost.store.contract import Store
 from roost.wire.healing import HealingSummary
@@ -41,6 +44,7 @@ from roost.wiring import open_store
 from tests.property.zones import TINY, ClusterPlan, build
 
 FAST = Policy.named("fast")
+FLAPS = Settings().healing.flaps
 
 
 class Site:
@@ -50,7 +54,12 @@ class Site:
         self.zone, self.now, self._keys = zone, 1_000.0, count()
         self.store = store or open_store("memory:", create=zone)
         self.agent = Agent(self.store, InlineCourier(self.store), FAST, f"agent-{id(self)}", now=lambda: self.now)
-        self.healer = Healer(self.agent, lambda: self.now)
+        self.begin()
+
+    def begin(self, time_of_day: Callable[[], float] | None = None) -> None:
+        """A healer begins, and remembers nothing."""
+        self.healer = Healer(self.agent, lambda: self.now, time_of_day or (lambda: self.now))
+        self.roster = Roster([self.healer])
 
     def do(self, *operations: Operation) -> None:
         """What clients and operators ask for; all of it is done."""
@@ -75,7 +84,7 @@ class Site:
         """Let the healer work until it has nothing to do."""
         for _ in range(3):
             self.now += seconds
-            self.healer.step(self.now)
+            self.roster.step(self.now)
             while not self.agent.idle:
                 self.agent.step(0.01)
             self.agent.step()
@@ -352,7 +361,8 @@ class Stuck(Site):
     def __init__(self, tenants: int) -> None:
         super().__init__(build(TINY, (ClusterPlan(0, 0, (tenants, tenants)),)))
         self.noted = list[str]()
-        self.healer = Healer(self.agent, lambda: self.now, noted=self._note)
+        self.healer = Healer(self.agent, lambda: self.now, lambda: self.now, noted=self._note)
+        self.roster = Roster([self.healer])
         for i in range(tenants):
             self.place(f"t{i}", "small", "small", constraints=SPREAD)
         self.tries = 0
@@ -378,7 +388,7 @@ class Stuck(Site):
             if busy:
                 self.place("c", "small")
                 self.do(ReleaseVMs("c"))
-            self.healer.step(self.now)
+            self.roster.step(self.now)
             while not self.agent.idle:
                 self.agent.step(0.01)
 
@@ -428,7 +438,7 @@ def test_a_vm_that_lost_a_race_for_room_is_healed_when_there_is_room_again(
     freed = next(name for name in site.where() if site.where()[name] != machine)
     site.do(ReleaseVMs(freed.partition("/")[0], (freed,)))
     site.now += LONGEST_PAUSE
-    site.healer.step(site.now)  # it sees the room, and asks for it; but somebody else is faster
+    site.roster.step(site.now)  # it sees the room, and asks for it; but somebody else is faster
     with closing(Agent(site.store, InlineCourier(site.store), FAST, "other")) as other:
         assert other.run(other.submit(PlaceVMs(Request("faster", [VM("small")]))))[0].ok
     while not site.agent.idle:
@@ -461,7 +471,7 @@ def test_what_waited_long_is_healed_at_once_when_its_own_tenant_changes() -> Non
 
 def test_why_is_told_of_so_many_at_once_and_of_the_others_soon() -> None:
     stuck = Stuck(2 * TOLD)
-    stuck.healer.step(stuck.now)
+    stuck.roster.step(stuck.now)
     while not stuck.agent.idle:
         stuck.agent.step(0.01)
     assert len(stuck.noted) == TOLD
@@ -482,8 +492,8 @@ def test_outages_before_a_healer_began_count_as_long_ago_as_they_were(site: Site
     site.place("t", "small")
     heir = Site(site.zone, site.store)
     heir.now = 5.0  # a clock that began anew
-    heir.healer = Healer(heir.agent, lambda: heir.now)
-    heir.healer.remember(outages_of(site.store, heir.agent.replica.revision, site.now))
+    heir.begin(time_of_day=lambda: site.now)
+    heir.roster.step(heir.now)
     heir.set("down", machine)
     heir.heal()
     heir.set("ready", machine)
@@ -492,17 +502,69 @@ def test_outages_before_a_healer_began_count_as_long_ago_as_they_were(site: Site
     heir.agent.close()
 
 
+def test_a_feed_that_cannot_be_read_at_first_is_a_failure_that_all_see_and_is_read_later(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = site.zone.machine_names[0]
+    for _ in range(FLAPS - 1):
+        site.set("down", machine)
+        site.set("ready", machine)
+    site.place("t", "small")
+    (lost,) = site.where().values()
+    site.begin()
+    site.set("down", lost)
+    with monkeypatch.context() as away:
+        away.setattr(site.store, "head", unavailable)
+        site.roster.step(site.now)
+    assert "StoreUnavailable" in site.roster.failing["healing"]
+    while not site.agent.idle:
+        site.agent.step()
+    assert site.where() != {"t/0": lost}, "it heals all the same"
+    site.set("ready", lost)
+    site.heal(RECALL_SECONDS)
+    assert site.roster.failing == {}
+    site.set("down", machine)
+    site.heal()
+    site.set("ready", machine)
+    site.heal()
+    assert site.store.load().machines[machine].state == MachineState.QUARANTINED
+
+
+def test_a_worker_knows_of_outages_before_it_began_as_a_service_does(site: Site) -> None:
+    site.place("t", "small")
+    (machine,) = site.where().values()
+    for _ in range(FLAPS - 1):
+        site.set("down", machine)
+        site.set("ready", machine)
+
+    def lines() -> Iterator[bytes]:
+        yield b'{"key": "a", "do": "machine", "machine": "%b", "state": "down"}\n' % machine.encode()
+        comes_true(lambda: site.where() != {"t/0": machine})
+        yield b'{"key": "b", "do": "machine", "machine": "%b", "state": "ready"}\n' % machine.encode()
+        comes_true(lambda: site.store.load().machines[machine].state == MachineState.QUARANTINED)
+
+    with closing(Agent(site.store, InlineCourier(site.store), FAST, "worker", now=lambda: site.now)) as agent:
+        serve(agent, lines(), lambda _: None)
+    assert site.store.load().machines[machine].state == MachineState.QUARANTINED
+
+
+def comes_true(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait for something that is done in another thread."""
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def test_a_vm_was_lost_when_its_machine_went_down_whoever_looks(site: Site) -> None:
     for tenant in "abcd":
         site.place(tenant, "whole")
     site.set("down", site.where()["a/0"])
     site.now += 500.0
     heir = Site(site.zone, site.store)
-    heir.healer.remember(outages_of(site.store, heir.agent.replica.revision, site.now))
-    assert heir.healer.lost_for("a/0") == 500.0
+    heir.begin(time_of_day=lambda: site.now)
     heir.heal()
-    assert heir.healer.lost_for("a/0") == 506.0
-    assert heir.healer.lost_for("b/0") is None
+    assert heir.healer.waiting["a/0"].since == 1_002.0 - 500.0, "by its own clock"
+    assert "b/0" not in heir.healer.waiting
     heir.agent.close()
 
 

@@ -93,6 +93,17 @@ def test_after_a_loss_all_that_runs_is_in_order_and_what_waits_is_where_it_was(z
         assert (name in gone and name not in homeless) == (vm.machine != zone.vms[name].machine)
 
 
+def test_a_trial_begins_at_a_time_of_day_by_which_all_in_it_goes(zone: Ledger) -> None:
+    stage = TrialZone(zone, DEFAULT, began=2_000_000_000.0)
+    (answer,) = stage.do(PlaceVMs(Request("late", [VM("A1")])))
+    assert answer.ok
+    assert [vm.since for vm in stage.store.load().vms.values() if vm.tenant == "late"] == [2_000_000_000.0]
+    stage.do(SetMachine(answer.placements[0].machine, state="down"))
+    stage.rest()
+    last = stage.store.head()[0]
+    assert 0.0 <= stage.store.changes(last - 1).rows[-1].entries[-1].at - 2_000_000_000.0 < 60.0
+
+
 def audit_findings(ledger: Ledger) -> list[str]:
     """What contradicts itself."""
     return [finding.what for finding in ledger.check_invariants()]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,8 @@ from roost.agent.courier import InlineCourier
 from roost.agent.operation import Operation
 from roost.agent.verbs.entry import SetEntry
 from roost.agent.verbs.machine import SetMachine
-from roost.duties.heartbeats import MANY, Heard, Heartbeats
+from roost.duties.duty import Roster
+from roost.duties.heartbeats import DEAF, LOOKS, MANY, NOTE, Heartbeats
 from roost.model.errors import StoreUnavailable
 from roost.model.registry import SILENT
 from roost.model.rows import MachineState
@@ -37,7 +40,8 @@ class Station:
 
     def begin(self) -> None:
         """A process begins, and remembers nothing."""
-        self.heartbeats = Heartbeats(self.agent, lambda: self.now, PATIENCE)
+        self.heartbeats = Heartbeats(self.agent, PATIENCE)
+        self.roster = Roster([self.heartbeats])
 
     def passes(self, seconds: float, *alive: str) -> None:
         """Time passes, while some machines say again and again that they are alive."""
@@ -48,7 +52,7 @@ class Station:
             self.settle()
 
     def settle(self) -> None:
-        self.heartbeats.step(self.now)
+        self.roster.step(self.now)
         while not self.agent.idle:
             self.agent.step(0.01)
         self.agent.step()
@@ -235,7 +239,7 @@ def test_a_machine_that_is_heard_while_it_is_being_put_down_is_not_left_down(sta
     while not station.heartbeats.silent:
         station.passes(1, *rest)
     station.now += 1
-    station.heartbeats.step(station.now)  # asks for it to be down
+    station.roster.step(station.now)  # asks for it to be down
     station.heartbeats.hear([first])
     station.settle()
     assert station.state(first) == MachineState.DOWN
@@ -252,18 +256,20 @@ def test_names_that_the_zone_does_not_have_are_told(station: Station) -> None:
 
 
 class Notes:
-    """What listeners told one another, on a clock that goes when it is told to."""
+    """What listeners told one another through their store, on a clock that goes when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self.told: dict[str, tuple[float, bytes]] = {}
         self.away: set[str] = set()  # listeners that cannot reach the others
 
-    def exchange(self, who: str, station: Stations, told: bytes, _keep: float, heard: Heard) -> None:
-        if who in self.away:
-            heard(None)
-            return
-        self.told[who] = station.now, told
-        heard({name: Note(station.now - at, value) for name, (at, value) in self.told.items() if name != who})
+    def exchange(self, kind: str, name: str, value: bytes, keep: float) -> dict[str, Note]:
+        assert (kind, keep >= PATIENCE) == (NOTE, True)
+        if name in self.away:
+            raise StoreUnavailable("away")
+        now = self._clock()
+        self.told[name] = now, value
+        return {other: Note(now - at, told) for other, (at, told) in self.told.items() if other != name}
 
 
 class Stations:
@@ -271,19 +277,23 @@ class Stations:
 
     def __init__(self, count: int = 2) -> None:
         self.zone = build(TINY, (ClusterPlan(0, 0, (13, 12)),))
-        self.store, self.now, self.notes = open_store("memory:", create=self.zone), 1_000.0, Notes()
+        self.store, self.now = open_store("memory:", create=self.zone), 1_000.0
+        self.notes = Notes(lambda: self.now)
+        self.store.exchange = self.notes.exchange  # type: ignore[method-assign]
         self.listeners: dict[str, Heartbeats] = {}
+        self.rosters: dict[str, Roster] = {}
+        self.executors: list[Slow] = []
         self.agents: dict[str, Agent] = {}
         for i in range(count):
             self.begin(f"listener-{i}")
 
     def begin(self, who: str) -> None:
         agent = Agent(self.store, InlineCourier(self.store), FAST, who, now=lambda: self.now)
-        exchange = partial(self.notes.exchange, who, self)
-        self.listeners[who], self.agents[who] = Heartbeats(agent, lambda: self.now, PATIENCE, exchange), agent
+        self.listeners[who], self.agents[who] = Heartbeats(agent, PATIENCE), agent
+        self.rosters[who] = Roster([self.listeners[who]])
 
     def end(self, who: str) -> None:
-        del self.listeners[who]
+        del self.listeners[who], self.rosters[who]
         self.agents.pop(who).close()
 
     def passes(self, seconds: float, alive: Mapping[str, Sequence[str]], every: float = 1.0) -> None:
@@ -298,8 +308,10 @@ class Stations:
             self.step()
 
     def step(self) -> None:
-        for who, listener in self.listeners.items():
-            listener.step(self.now)
+        for executor in self.executors:
+            executor.work()
+        for who, roster in self.rosters.items():
+            roster.step(self.now)
             agent = self.agents[who]
             while not agent.idle:
                 agent.step(0.01)
@@ -352,6 +364,8 @@ def test_a_listener_that_cannot_reach_the_others_says_of_nobody_that_it_is_down(
     stations.notes.away = {"listener-0", "listener-1"}
     stations.passes(5 * PATIENCE, {"listener-1": names[5:]})
     assert stations.down == set()
+    failures = stations.rosters["listener-0"].health["heartbeats"].failures
+    assert 4 * LOOKS <= failures <= 6 * LOOKS, "which people can see"
 
 
 def test_what_a_listener_that_ended_had_heard_of_may_be_silent_for_as_long_again(stations: Stations) -> None:
@@ -403,3 +417,56 @@ def test_while_another_listener_cannot_be_understood_nobody_is_said_to_be_down(s
     assert stations.down == set()
     stations.passes(1.5 * PATIENCE, {"listener-0": names[1:]})
     assert stations.down == {names[0]}, "once that one has ended"
+
+
+class Slow(Executor):
+    """Does what it was asked for so many seconds later, of a clock that goes when it is told to."""
+
+    def __init__(self, clock: Callable[[], float], seconds: float) -> None:
+        self._clock, self.seconds = clock, seconds
+        self._asked: list[tuple[float, Callable[[], object], Future[Any]]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self._asked.append((self._clock() + self.seconds, partial(fn, *args, **kwargs), Future()))
+        return self._asked[-1][2]
+
+    def work(self) -> None:
+        """What is due."""
+        for due, work, done in self._asked[:]:
+            if due <= self._clock():
+                self._asked.remove((due, work, done))
+                done.set_result(work())
+
+
+def slow(stations: Stations, seconds: float) -> None:
+    """From now on, the store takes so long to answer whoever tells."""
+    for who in stations.rosters:
+        executor = Slow(lambda: stations.now, seconds)
+        stations.rosters[who] = Roster([stations.listeners[who]], executor)
+        stations.executors.append(executor)
+
+
+def test_what_others_heard_counts_though_the_store_takes_its_time(stations: Stations) -> None:
+    slow(stations, PATIENCE / 5)
+    first = stations.zone.machine_names[0]
+    alternate(stations, 10 * PATIENCE)
+    assert stations.down == set()
+    alternate(stations, 80, {first})
+    assert stations.down == {first}
+
+
+def test_while_the_store_takes_too_long_to_tell_of_others_nobody_is_said_to_be_down(stations: Stations) -> None:
+    names = stations.zone.machine_names
+    slow(stations, 1.5 * DEAF * PATIENCE)
+    stations.passes(10, {"listener-0": names})
+    stations.passes(5 * PATIENCE, {"listener-0": names[1:]})
+    assert stations.down == set()
+
+
+def test_an_answer_that_was_waiting_while_nobody_listened_says_of_nobody_that_it_is_down(stations: Stations) -> None:
+    names = stations.zone.machine_names
+    slow(stations, 0.0)
+    stations.passes(60, {"listener-0": names[:13], "listener-1": names[13:]})
+    stations.now += 5 * PATIENCE  # the process stood still, whatever it was at
+    stations.passes(0.9 * PATIENCE, {})
+    assert stations.down == set()

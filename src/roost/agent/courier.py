@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from roost.model.errors import RoostError, StoreUnavailable
+from roost.settings import StoreSection
 from roost.store.contract import Conflict, Outcome, Proposal, Round, Store
 from roost.store.feed import Feed
 from roost.store.recheck import Recheck
@@ -230,7 +231,7 @@ class ThreadCourier:
         self,
         store: Store,
         *,
-        patience: float = 30.0,
+        patience: float = StoreSection.patience_seconds,
         clock: Callable[[], float] = time.monotonic,
         notify: Callable[[], None] = lambda: None,
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 from roost.model.errors import InvalidInput
@@ -40,3 +41,8 @@ class AgentSettings:
                 raise InvalidInput(f"agent.{name}", f"is {getattr(self, name)}", f"use {low} to {high:,}")
         if self.strict and self.pipeline > 1:
             raise InvalidInput("agent.strict", "needs an agent that waits", "set agent.pipeline to 1")
+
+
+def seed_of(given: Documented, place: int = 0) -> int:
+    """Where the random choices of an agent begin. `place`: among the agents of a host, which begin elsewhere each."""
+    return given.seed + place if given.seed else random.SystemRandom().getrandbits(62)

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, Backwards, FeedPlace, seconds_of
+from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, FeedPlace, seconds_of
 from roost.api.tokens import Principal
 from roost.model.change import Entry, PlacedVM
 from roost.model.request import HOLD
+from roost.store.backwards import Backwards
 from roost.store.contract import Store
 from roost.wire.evictions import BandEvictions, CauseEvictions, EvictionSummary, EvictionView
 

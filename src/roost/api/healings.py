@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import time
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, Backwards, FeedPlace, seconds_of
+from roost.api.backwards import END, MOST_LISTED, MOST_SUMMED, FeedPlace, seconds_of
 from roost.api.tokens import Principal
-from roost.duties.healing import KEY, Healer
+from roost.duties.healing import KEY
 from roost.model.change import ConditionChange, Entry, PlacedVM
-from roost.model.errors import RoostError
 from roost.model.request import HOLD
 from roost.model.rows import MachineState
-from roost.model.spans import DAY
+from roost.store.backwards import Backwards
 from roost.store.contract import Store
 from roost.wire.basics import Seconds
 from roost.wire.healing import BandHealings, HealedVM, HealingSummary
@@ -70,19 +66,6 @@ def summary_of(
         last=max(times, default=None),
         whole=look.ended,
     )
-
-
-def outages_of(store: Store, last: int, now: float, most: int = MOST_LISTED) -> dict[str, list[float]]:
-    """How many seconds ago machines went down within the last day, up to a revision, as far as that is looked at.
-
-    A time that is yet to come was written by a clock that went wrong: then it was just now.
-    """
-    look, found = Backwards(store, last, now - DAY), dict[str, list[float]]()
-    for _, entry in look.entries(most):
-        for change in entry.conditions:
-            if (change.field, change.after) == ("state", MachineState.DOWN) and entry.at >= now - DAY:
-                found.setdefault(change.machine, []).append(max(0.0, now - entry.at))
-    return found
 
 
 def _took(healings: Iterable[HealingEvent]) -> Seconds:
@@ -156,9 +139,3 @@ def _view(revision: int, entry: Entry, vm: PlacedVM, sources: dict[str, str], pr
         machine=vm.machine,
         key="" if principal.namespace else entry.key,
     )
-
-
-async def recall_outages(store: Store, healer: Healer, revision: int) -> None:
-    """Tell a healer which machines went down before it began; what is trimmed or cannot be read counts for nothing."""
-    with contextlib.suppress(RoostError):
-        healer.remember(await asyncio.to_thread(outages_of, store, revision, time.time()))

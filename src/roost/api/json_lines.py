@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -66,7 +65,8 @@ def serve(agent: Agent, lines: Iterable[bytes], write: Callable[[bytes], None], 
         write(_encode(given) + b"\n")
 
     aside = ThreadPoolExecutor(len(DUTIES), "roost-duty")
-    roster = make_roster(Runner(agent, settings, clock=time.monotonic, time_of_day=time.time, executor=aside))
+    clock, time_of_day = agent.context.clock, agent.context.now
+    roster = make_roster(Runner(agent, settings, clock=clock, time_of_day=time_of_day, executor=aside))
     try:
         _work(agent, inbox, answer, roster)
     finally:
@@ -86,7 +86,7 @@ def _work(agent: Agent, inbox: queue.Queue[bytes | None], answer: Callable[[Answ
                 line = inbox.get_nowait()
         except queue.Empty:
             if not ended:
-                roster.step(time.monotonic())
+                roster.step(agent.context.clock())
             agent.step(0.0 if agent.idle else BUSY_SECONDS)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from concurrent.futures import Future
 
 import structlog
 
 from roost.agent.agent import Agent, Loaded
-from roost.agent.settings import AgentSettings
+from roost.agent.settings import AgentSettings, seed_of
 from roost.agent.warm_up import sample_of, warm_up
 from roost.api.policies import OF_POLICIES, PolicyBook
 from roost.api.switching import PolicySwitch
@@ -81,7 +80,7 @@ class Opening:
         return open_agent(
             store,
             split,
-            seed=(given.seed + self._place) if given.seed else random.SystemRandom().getrandbits(62),
+            seed=seed_of(given, self._place),
             settings=AgentSettings.of(given),
             patience=self._settings.store.patience_seconds,
             notify=self._poke,

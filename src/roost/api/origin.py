@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from roost.api.backwards import Backwards
+from roost.store.backwards import Backwards
 from roost.store.contract import Decided, Store
 from roost.store.ledger import VMRow
 

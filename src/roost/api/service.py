@@ -35,8 +35,6 @@ from roost.agent.verbs.table import verb_of
 from roost.api.aside import aside
 from roost.api.changes import ChangeLog
 from roost.api.explaining import EXPLAIN_SECONDS, Explainer
-from roost.api.healings import recall_outages
-from roost.api.listeners import NoteExchange
 from roost.api.metrics import Metrics
 from roost.api.opening import Opening
 from roost.api.policies import OF_POLICIES, PolicyBook
@@ -60,7 +58,7 @@ from roost.model.errors import RoostError, StoreBroken, StoreUnavailable
 from roost.model.registry import MAINTENANCE, TOKEN
 from roost.rules.own import OwnRules
 from roost.rules.policy import PolicySource
-from roost.settings import POSTGRES, Settings
+from roost.settings import Settings
 from roost.store.contract import Store
 from roost.wire.policies import Active
 from roost.wiring import calm_collector
@@ -119,7 +117,6 @@ class Service:
         self.switch = PolicySwitch(loop, source)
         self.explainer = Explainer(loop, lambda: loop.time() - self._last_asked < BUSY_SECONDS)
         self.pulse = Pulse(loop, self.metrics.held.observe)
-        self._exchange: NoteExchange | None = None  # of heartbeats, with other processes
         self._duty_threads = ThreadPoolExecutor(len(DUTIES), "roost-duty")  # each duty has one thing done at a time
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -167,24 +164,18 @@ class Service:
         return opened_with
 
     def _take_up_duties(self) -> None:
-        if self.settings.store.url.startswith(POSTGRES):  # others may listen, too
-            self._exchange = NoteExchange(self.agent)
         runner = Runner(
             self.agent,
             self.settings,
-            clock=self._loop.time,
-            time_of_day=time.time,
+            clock=self.agent.context.clock,
+            time_of_day=self.agent.context.now,
             noted=self._note,
             place=self.place,
             executor=self._duty_threads,
             listens=True,
-            exchange=self._exchange,
         )
         self.roster = make_roster(runner)
         self.healer, self.heartbeats = self.roster.find(Healer), self.roster.find(Heartbeats)
-        if self.healer:
-            recalling = recall_outages(self.store, self.healer, self.agent.replica.revision)
-            self._tasks.append(asyncio.create_task(recalling))
 
     def renew(self, settings: Settings) -> None:
         """Go by other settings from now on, as far as that can be without a restart."""
@@ -209,9 +200,8 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for part in (self._exchange, self.switch, self.explainer, self.watch):
-            if part is not None:
-                await part.stop()
+        for part in (self.switch, self.explainer, self.watch):
+            await part.stop()
         self.reader.stop()
         self._duty_threads.shutdown(wait=False, cancel_futures=True)
         await aside(self._let_go)
@@ -327,7 +317,7 @@ class Service:
         """Look at the feed and refresh caches when nobody asks for anything; let nobody wait for ever."""
         if not (self.watch.down or self.watch.unwritable or self.closing.is_set()):
             self.walks.look(self.agent.replica.registry.get((MAINTENANCE, WALK)))
-            self.roster.step(self._loop.time())
+            self.roster.step(self.agent.context.clock())
         if not self.pump.begun:
             self.pump.step()
         self._give_up_waiting()
@@ -363,8 +353,8 @@ class Service:
         await asyncio.sleep(RULES_SECONDS)
 
     def since(self, at: float | None) -> float:
-        """Seconds since a moment by the loop's clock; 0 if it never came."""
-        return 0.0 if at is None else max(0.0, self._loop.time() - at)
+        """Seconds since a moment by the clock of the agent and of the duties; 0 if it never came."""
+        return 0.0 if at is None else max(0.0, self.agent.context.clock() - at)
 
 
 def _marked(replica: Replica) -> tuple[object, tuple[int, ...]]:

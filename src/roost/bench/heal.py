@@ -49,7 +49,7 @@ class Site:
     def __init__(self, zone: Zone, store: Store, seed: int = 1) -> None:
         self.zone, self.store, self.now = zone, store, 1.0
         self.agent = Agent(store, InlineCourier(store), Policy.default(), "bench", now=lambda: self.now)
-        self.healer = Healer(self.agent, lambda: self.now)
+        self.healer = Healer(self.agent, lambda: self.now, lambda: self.now)
         self._draw, self._tenants = random.Random(seed), 0
         kept = msgspec.json.encode(KEPT).decode()
         self.do(*(SetEntry(THRESHOLD, cluster, kept) for cluster in zone.cluster_names))

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from roost.cli.help import paragraphs
-from roost.cli.options import Rules, own_rules
+from roost.cli.options import Rules
 from roost.cli.output import STORE, errors
 
 WIDTH = 76  # characters of a line of help that no terminal breaks
@@ -60,10 +60,14 @@ def verbs_shown() -> Iterator[str]:
 
 def worker(
     store: Annotated[str, typer.Argument(help=STORE)],
-    policy: Annotated[str, typer.Option(help="A shipped policy, or a .yaml file.")] = "default",
+    policy: Annotated[
+        str | None, typer.Option(help="A shipped policy, or a .yaml file; else agent.policy.", show_default=False)
+    ] = None,
     rules: Rules = None,
     name: Annotated[str, typer.Option(help="What the agent is called in decisions; unique, made up if left out.")] = "",
-    seed: Annotated[int, typer.Option(help="For its random draws.", min=0)] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="For its random draws, 0: begin elsewhere each time; else agent.seed.", min=0)
+    ] = None,
     retries: Annotated[
         int | None, typer.Option(help="After a conflict, before a request is given up; else agent.retries.", min=0)
     ] = None,
@@ -76,8 +80,9 @@ def worker(
     Any number of workers may share a PostgreSQL store. An answer "done" is durable. After a crash, or no answer, ask
     again with the same key: nothing is done twice.
 
-    What it sees to beside that (healing, placing again what had to give way, foresight, trimming) goes by the same
-    settings as in the service: roost.toml, or the environment. See `roost config show`.
+    How it decides, how long it waits for a store that is away, and what it sees to beside requests (healing, placing
+    again what had to give way, foresight, trimming) goes by the same settings as in the service: roost.toml, or the
+    environment. See `roost config show`. It decides by its own policy, whatever was activated for the service.
 
     What can be asked, beside a "key" of yours, to be able to ask again:
 
@@ -90,17 +95,27 @@ def worker(
       roost store create zone.db --zone synthetic:1000
       roost worker zone.db < requests.jsonl
     """
-    from roost.agent.settings import AgentSettings
+    from roost.agent.settings import AgentSettings, seed_of
     from roost.api.json_lines import serve
+    from roost.rules.own import OwnRules
     from roost.settings import load
     from roost.wiring import calm_collector, find_policy, open_agent, open_store
 
-    settings = load(None, os.environ, {"agent.retries": retries, "agent.top": top}).settings
-    chosen = find_policy(policy, own_rules(rules))
+    given = {"policy": policy, "rules": rules, "seed": seed, "retries": retries, "top": top}
+    settings = load(None, os.environ, {f"agent.{name}": value for name, value in given.items()}).settings
+    wanted = settings.agent
+    chosen = find_policy(wanted.policy, OwnRules.find(wanted.rules))
     opened = open_store(store)
     try:
         with errors().status("loading the zone"):
-            agent = open_agent(opened, chosen, name, seed=seed, settings=AgentSettings.of(settings.agent))
+            agent = open_agent(
+                opened,
+                chosen,
+                name,
+                seed=seed_of(wanted),
+                settings=AgentSettings.of(wanted),
+                patience=settings.store.patience_seconds,
+            )
         calm_collector()
         errors().print(f"{agent.name}: ready at revision {agent.replica.revision:,}", highlight=False)
         output = sys.stdout.buffer

@@ -6,9 +6,10 @@
                               │                                 in other threads; in the simulator at once
                               └── what it took, what went wrong: `DutyRecord`, for metrics, /readyz and `roost duties`
 
-A duty is a name, a period and a step. It keeps no thread and no clock of its own: whoever runs it (the service, a
-worker, the simulator) tells it the time. A step that fails is logged and counted; neither the others nor the next step
-of the same duty suffer.
+A duty is a name, a period and a step. It keeps no thread, and each step is told what time it is by whoever runs it (the
+service, a worker, the simulator). What a duty spends on tries, and how long something takes that is answered between
+its steps, it measures with the clock that it is made with: the one that steps, and its agent, go by. A step that fails
+is logged and counted; neither the others nor the next step of the same duty suffer.
 
 Where nothing happens by itself, as in a simulated run, duties are stepped when the feed brings something that concerns
 one of them, and again and again until all are at rest: so long, somebody waits for what a duty would do. A service

@@ -10,6 +10,9 @@ twice, and what waits is what is still there. A machine that comes back before t
 What was just lost is asked for at once. What found no machine then has its turns (see `turns`), on the copy: only what
 finds room there is asked for. Why it finds none is told once, and again after something opened that did not help, so
 many at a time as `TOLD` says.
+
+When machines went down before a healer began, the feed says: its first step reads that, in the service as in a worker,
+so that each of them knows which machines fail again and again, and how long a VM has been lost.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ import numpy as np
 from roost.agent.operation import Answer
 from roost.agent.verbs.heal import HealVMs
 from roost.agent.verbs.machine import SetMachine
-from roost.duties.duty import SimpleDuty
+from roost.duties.duty import Pausing, SimpleDuty
+from roost.duties.outages import outages_of
 from roost.duties.turns import Result, Turns, finds_none
 from roost.model.keys import new_key
 from roost.model.request import HOLD, UNCONSTRAINED
@@ -33,6 +37,7 @@ from roost.model.rows import MachineState
 from roost.model.spans import DAY
 from roost.placing.allocator import Allocator
 from roost.placing.books import RunningVM
+from roost.settings import HealingSection
 
 if TYPE_CHECKING:
     from roost.agent.agent import Agent
@@ -42,9 +47,9 @@ if TYPE_CHECKING:
 
 BY = "healing"  # who asks, as the trail tells it
 KEY = "heal "  # how the key of every healing begins; no key of a request has a space
-FLAPS = 3  # times that a machine may go down within a day before it is no longer trusted
 TOLD = 5  # VMs of which it can be told at once why they find no machine
 TELL_SECONDS = 0.5  # until it can be told of one more
+RECALL_SECONDS = 10.0  # until the feed is read again, if it could not be
 
 
 def lost_vms(allocator: Allocator) -> list[RunningVM]:
@@ -70,7 +75,7 @@ def urgency(allocator: Allocator, vm: RunningVM) -> tuple[int, float, str]:
 class LostVM(msgspec.Struct):
     """A VM that is to be healed."""
 
-    since: float  # when it was lost, by the healer's clock
+    since: float  # when it was lost, by the clock of steps
     machine: str  # where it is
     why: str = ""  # what came of the last try that was recorded, and its key
     key: str = ""
@@ -94,18 +99,21 @@ class Healer(SimpleDuty):
         self,
         agent: Agent,
         clock: Callable[[], float],
-        patience: float = 1.0,
-        flaps: int = FLAPS,
+        time_of_day: Callable[[], float],
+        patience: float = HealingSection.retry_seconds,
+        flaps: int = HealingSection.flaps,
         delay: float = 0.0,
         noted: Callable[[Ticket], None] = lambda _: None,
     ) -> None:
-        """`clock`: seconds that only go on, whatever is done to the time of day.
+        """`clock`: the one that steps go by; it measures how long tries and healing take, between steps, too.
 
+        `time_of_day`: seconds since 1970, by which the feed is dated; whatever is done to it, healing goes on.
         `patience`: seconds between two tries of what found no machine; 0: it only looks, and asks for nothing. `flaps`:
         times that a machine may go down within a day, 0 for any number. `delay`: seconds before it begins, so that one
         of several healers is the first. `noted` hears of each try that was answered.
         """
-        self._agent, self._clock, self._patience, self._noted = agent, clock, patience, noted
+        self._agent, self._clock, self._time_of_day = agent, clock, time_of_day
+        self._patience, self._noted = patience, noted
         self._flaps, self._delay = flaps, delay
         self.counts = HealingCounts()
         self._down: set[str] = set()  # machines, as of the last look
@@ -116,15 +124,15 @@ class Healer(SimpleDuty):
         self._turns = Turns(agent, clock)  # and those that found no machine
         self._had_turn: set[str] = set()  # of these, those whose turn is over once what is under way is answered
         self._untold: dict[str, None] = {}  # of which it is to be told why
-        self._tellable, self._told = float(TOLD), clock()
+        self._tellable, self._told = float(TOLD), math.inf
         self._failures: dict[str, list[float]] = {}  # by machine: when it went down
         self._distrusted: dict[str, float] = {}  # machines to be quarantined: when to ask for it, next
         self._seen: tuple[object, int] = (None, -1)  # the copy, and its revision, at the last look
         self._basis: tuple[object, ...] = ()  # the copy and the policies that the turns are for
         self._opened = 0  # what had opened when it was last told why
         self._begin = 0.0  # when what is new may be asked for
-        self._look(agent.replica, clock())
-        self._failures.clear()  # when those went down that were down before this began, others know
+        self._began: int | None = None  # the revision that it saw first: what was before, only the feed knows
+        self._recall_at = -math.inf  # when to read that
 
     @property
     def waiting(self) -> Mapping[str, LostVM]:
@@ -143,23 +151,12 @@ class Healer(SimpleDuty):
         """Room that is freed only matters to those who wait."""
         return super().concerns(entry) or bool(entry.released and self._lost)
 
-    def lost_for(self, vm: str) -> float | None:
-        """How many seconds ago a VM was lost, if it waits."""
-        lost = self._lost.get(vm)
-        return None if lost is None else max(0.0, self._clock() - lost.since)
-
-    def remember(self, outages: Mapping[str, Iterable[float]]) -> None:
-        """Machines went down before this healer began: by machine, how many seconds ago, each time."""
-        now = self._clock()
-        before = {machine: sorted(now - max(0.0, age) for age in ages) for machine, ages in outages.items()}
-        for machine, times in before.items():
-            self._failures[machine] = [at for at in times if at > now - DAY] + self._failures.get(machine, [])
-        for lost in self._lost.values():
-            if times := before.get(lost.machine, []):
-                lost.since = min(lost.since, times[-1])
-
-    def step(self, now: float) -> None:
+    def step(self, now: float) -> Pausing | None:
         """Look what is down, and ask for what can be done about it."""
+        self._heal(now)
+        return self._recall(now) if now >= self._recall_at else None
+
+    def _heal(self, now: float) -> None:
         replica = self._agent.replica
         if self._seen != (replica, replica.revision):
             self._seen = (replica, replica.revision)
@@ -174,10 +171,29 @@ class Healer(SimpleDuty):
             for group in together(vm for vm in lost if vm.name in self._lost and vm.name not in self._asked):
                 self._ask(tuple(vm.name for vm in group), group[0].tenant)
         if self._lost:
-            self._turns.step(self._patience, self._try)
+            self._turns.step(now, self._patience, self._try)
             self._tell(replica, now)
         for machine in sorted(machine for machine, at in self._distrusted.items() if now >= at):
             self._quarantine(machine)
+
+    # ------------------------------------------------------------------------------------------------ recalling
+
+    def _recall(self, now: float) -> Pausing:
+        """Read when machines went down before this began; what the feed does not reach counts for nothing."""
+        assert self._began is not None
+        self._recall_at = now + RECALL_SECONDS
+        outages = yield partial(outages_of, self._agent.store, self._began, self._time_of_day())
+        self._recall_at = math.inf
+        self._remember(outages, now)
+
+    def _remember(self, outages: Mapping[str, Iterable[float]], now: float) -> None:
+        """Machines went down: by machine, how many seconds ago, each time."""
+        before = {machine: sorted(now - age for age in ages) for machine, ages in outages.items()}
+        for machine, times in before.items():
+            self._failures[machine] = times + self._failures.get(machine, [])
+        for lost in self._lost.values():
+            if times := before.get(lost.machine, []):
+                lost.since = min(lost.since, times[-1])
 
     # ------------------------------------------------------------------------------------------------- looking
 
@@ -188,7 +204,10 @@ class Healer(SimpleDuty):
         down, held = {names[m] for m in found.tolist()}, int(rows["vms"][found].sum())
         failed, back, held_before = down - self._down, self._down - down, self._held
         self._down, self._held = down, held
-        self._note(failed, back, now)
+        if self._began is None:
+            self._began = replica.revision
+        else:
+            self._note(failed, back, now)
         if failed or held > held_before:
             self._note_lost(now)
             if failed and self._delay:
@@ -360,8 +379,3 @@ def together(vms: Iterable[RunningVM]) -> list[list[RunningVM]]:
     for vm in vms:
         groups.setdefault((vm.tenant, vm.shape.traits["priority"]), []).append(vm)
     return list(groups.values())
-
-
-def apart(declined: Iterable[list[RunningVM]]) -> list[list[RunningVM]]:
-    """VMs that could not be healed together are tried each by itself; one that was alone has had its try."""
-    return [[vm] for group in declined if len(group) > 1 for vm in group]

@@ -13,14 +13,17 @@ listens: then nothing is done, and `doubted` tells how many there are.
 Where several processes listen, each tells the others now and then how long ago it heard of each machine, in a note of a
 byte a machine (`Store.exchange`). A machine is silent if none of them has heard of it up to the time for which all have
 told. Whoever cannot hear the others says of nobody that it is down, and what a process that ended had heard of may be
-silent for as long again.
+silent for as long again. A step that is due to tell yields, as the store may take its time; the next step takes in what
+others told, and looks. Where a store is one process's own, there is nobody else to hear of.
+
+No clock is read here: a heartbeat counts from the first step after it, which is later, never earlier.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,7 +35,7 @@ from numpy.typing import NDArray
 from roost.agent.operation import Answer
 from roost.agent.verbs.entry import SetEntry
 from roost.agent.verbs.machine import SetMachine
-from roost.duties.duty import SimpleDuty
+from roost.duties.duty import Pausing, SimpleDuty
 from roost.model.registry import SILENT
 from roost.model.rows import MachineState
 from roost.store.contract import Note
@@ -44,15 +47,12 @@ BY = "heartbeats"  # who asks, as the trail tells it
 LOOKS = 4  # at the clock, in the time that a machine may be silent
 MOST = 0.5  # of those that are listened to, that can fall silent within that time
 MANY = 10  # machines that must be listened to before most of them are doubted: a few can well fail together
-DEAF = 0.5  # of the time that a machine may be silent: after so long without a step, nobody was listening
+DEAF = 0.5  # of the time that a machine may be silent: after so long without a step, the store's answer included,
+# nobody was listening
 NOTE = "heartbeats"  # the kind of note that listeners exchange
 KEPT_SECONDS = 3_600.0  # how long a note is kept at least
 PARTS = 100  # of the time that a machine may be silent, that a note counts in
 TOO_LONG = 255  # of these, or never
-
-# Tells what was heard here, and later, in the same thread, what others told; None: they could not be asked.
-Heard = Callable[[Mapping[str, Note] | None], None]
-Exchange = Callable[[bytes, float, Heard], None]
 
 log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
 class Other(NamedTuple):
     """Another listener."""
 
-    at: float  # when it last told
+    since: float  # when it last told, at the earliest: what it heard of later is news
     names: Sequence[str]  # of the machines that it told of
     lately: NDArray[np.bool_]  # by machine: it had heard of it
 
@@ -90,22 +90,22 @@ class Heartbeats(SimpleDuty):
 
     name, period = "heartbeats", 0.0
 
-    def __init__(
-        self, agent: Agent, clock: Callable[[], float], patience: float, exchange: Exchange | None = None
-    ) -> None:
-        """`patience`: seconds that a machine may be silent. `exchange`: with others who listen, if there may be any."""
-        self._agent, self._clock, self._patience, self._exchange = agent, clock, patience, exchange
-        self._began, self._asking = clock(), False  # the others, just now
+    def __init__(self, agent: Agent, patience: float) -> None:
+        """`patience`: seconds that a machine may be silent."""
+        self._agent, self._patience = agent, patience
+        self._began = math.inf  # the first step
         self._names: tuple[object, int] = (None, 0)  # of the machines of which zone, in short
+        self._answer: tuple[float, Mapping[str, Note]] | None = None  # when others were asked, and what they told
         self._others: dict[str, Other] = {}  # who listen
+        self._new: set[str] = set()  # machines that were heard since the last step
         self._heard: dict[str, float] = {}  # by machine: when it was last heard, by anybody
-        self._own: dict[str, float] = {}  # and by this process; only if there may be others
+        self._own: dict[str, float] = {}  # and by this process
         self._fallen: set[str] = set()  # machines that are silent, and not down yet
         self._returned: set[str] = set()  # machines that are heard again, and not yet what they were
         self._lowered: dict[str, str] = {}  # machines that this put down, and what the registry said of them then
         self._asked: set[str] = set()  # of both, those for which something is under way
         self._failed: set[str] = set()  # and those that wait for the next look, as something did not work
-        self._next, self._last = 0.0, clock()  # look, and step
+        self._next, self._last = 0.0, math.inf  # when to tell, and the last step
         self.doubted = 0  # machines that fell silent, but so many at once that nothing is done
 
     @property
@@ -115,36 +115,35 @@ class Heartbeats(SimpleDuty):
 
     def hear(self, machines: Iterable[str]) -> list[str]:
         """These are alive; returns those that the zone does not have."""
-        index, registry, now = self._agent.allocator.zone.machine_index, self._agent.replica.registry, self._clock()
+        index, registry = self._agent.allocator.zone.machine_index, self._agent.replica.registry
         unknown = []
         for name in machines:
             if name not in index:
                 unknown.append(name)
                 continue
-            self._heard[name] = now
-            if self._exchange is not None:
-                self._own[name] = now
+            self._new.add(name)
             self._fallen.discard(name)
             self._lowered.pop(name, None)
             if (SILENT, name) in registry:
                 self._returned.add(name)
         return unknown
 
-    def step(self, now: float) -> None:
-        """Say of machines that they are down, or back."""
+    def step(self, now: float) -> Pausing | None:
+        """Say of machines that they are down, or back; tell others what was heard, when that is due."""
+        self._began = min(self._began, now)
         if now - self._last > DEAF * self._patience:
             self._heard = dict.fromkeys(self._heard, now)
         self._last = now
-        if now >= self._next:
-            self._next = now + self._patience / LOOKS
-            if self._exchange is None:
-                self._look(now)
-            elif not self._asking:
-                self._asking = True
-                self._exchange(self._note(now), max(KEPT_SECONDS, 10 * self._patience), partial(self._hear_others, now))
+        for heard in (self._heard, self._own):
+            heard.update(dict.fromkeys(self._new, now))
+        self._new.clear()
+        if self._answer is not None:
+            (asked, notes), self._answer = self._answer, None
+            self._hear_others(asked, now, notes)
         ready = (self._fallen | self._returned) - self._asked - self._failed
         if ready:
             self._go_on(sorted(ready))
+        return self._tell(now) if now >= self._next else None
 
     # -------------------------------------------------------------------------------------------- other listeners
 
@@ -155,6 +154,13 @@ class Heartbeats(SimpleDuty):
             self._names = zone, zlib.crc32("\n".join(zone.machine_names).encode())
         return self._names[1]
 
+    def _tell(self, now: float) -> Pausing:
+        """Tell what was heard here, and hear what others told; if that cannot be, it is for the next time."""
+        self._next = now + self._patience / LOOKS
+        keep = max(KEPT_SECONDS, 10 * self._patience)
+        notes = yield partial(self._agent.store.exchange, NOTE, self._agent.name, self._note(now), keep)
+        self._answer = now, notes
+
     def _note(self, now: float) -> bytes:
         zone, part = self._agent.allocator.zone, self._patience / PARTS
         ages, index = bytearray([TOO_LONG]) * len(zone.machine_names), zone.machine_index
@@ -164,12 +170,12 @@ class Heartbeats(SimpleDuty):
         told = Told(self._zone(), self._patience / LOOKS, part, zlib.compress(ages, 1))
         return msgspec.msgpack.encode(told)
 
-    def _hear_others(self, asked: float, notes: Mapping[str, Note] | None) -> None:
-        """Take in what others heard; then look who is silent, as of the time for which all of them have told."""
-        self._asking, now = False, self._clock()
-        if notes is None:
-            log.warning("nothing was heard of other listeners: no machine is said to be down")
-            return
+    def _hear_others(self, asked: float, now: float, notes: Mapping[str, Note]) -> None:
+        """Take in what others heard; then look who is silent, as of the time for which all of them have told.
+
+        The store dated the notes at some time between. Silence counts up to the earliest that this can mean, and what
+        others heard from the latest.
+        """
         until, others = asked, dict[str, Other]()
         for listener, note in notes.items():
             told = _read(note.value)
@@ -179,21 +185,24 @@ class Heartbeats(SimpleDuty):
                 log.info("another listener knows other machines: no machine is said to be down", listener=listener)
                 return
             until = min(until, asked - note.age)
-            others[listener] = self._take_in(told, now - note.age, self._others.get(listener))
+            others[listener] = self._take_in(told, now - note.age, asked - note.age, self._others.get(listener))
         for listener in self._others.keys() - others.keys():
             self._bear_with(self._others[listener], now)
         self._others = others
         self._look(until)
 
-    def _take_in(self, told: Told, at: float, before: Other | None) -> Other:
-        """What another has heard of lately; only what is new since it last told has to be looked at one by one."""
+    def _take_in(self, told: Told, at: float, since: float, before: Other | None) -> Other:
+        """What another has heard of lately; only what is new since it last told has to be looked at one by one.
+
+        It told between `since` and `at`.
+        """
         names, ages = self._agent.allocator.zone.machine_names, np.frombuffer(zlib.decompress(told.ages), np.uint8)
-        lately = self._patience if before is None else min(self._patience, at - before.at)
+        lately = self._patience if before is None else min(self._patience, at - before.since)
         for row in np.flatnonzero(ages <= lately / told.part + 1).tolist():
             name, heard = names[row], at - int(ages[row]) * told.part
             if heard > self._heard.get(name, -math.inf):
                 self._heard[name] = heard
-        return Other(at, names, ages * told.part <= self._patience)
+        return Other(since, names, ages * told.part <= self._patience)
 
     def _bear_with(self, ended: Other, now: float) -> None:
         """A service that listened has ended: the machines that it heard get their full time again to reach another."""

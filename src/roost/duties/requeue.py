@@ -29,6 +29,7 @@ from roost.model.errors import UnknownName
 from roost.model.registry import WAITING
 from roost.model.request import UNCONSTRAINED, Request
 from roost.model.waiting import Waiting
+from roost.settings import AgentSection
 
 if TYPE_CHECKING:
     from roost.agent.agent import Agent
@@ -82,7 +83,7 @@ class Requeue(SimpleDuty):
         clock: Callable[[], float],
         noted: Callable[[Ticket], None] = lambda _: None,
         *,
-        patience: float = 1.0,
+        patience: float = AgentSection.requeue_seconds,
     ) -> None:
         """`noted` hears of each try that was answered. `patience`: seconds between two tries of what found no room."""
         self._agent, self._noted = agent, noted
@@ -113,9 +114,8 @@ class Requeue(SimpleDuty):
 
     def step(self, now: float) -> None:
         """Try what may find room by now."""
-        del now  # turns have the clock that tries are timed by
         self._follow()
-        self._turns.step(self._patience, self._try)
+        self._turns.step(now, self._patience, self._try)
 
     # ------------------------------------------------------------------------------------------------- following
 

@@ -17,7 +17,7 @@ from roost.duties.duty import Duty, Roster
 from roost.duties.fading import Fading
 from roost.duties.foresight import Forecaster
 from roost.duties.healing import Healer
-from roost.duties.heartbeats import Exchange, Heartbeats
+from roost.duties.heartbeats import Heartbeats
 from roost.duties.requeue import Requeue
 from roost.duties.trimming import Trimming
 from roost.settings import Settings
@@ -31,12 +31,11 @@ class Runner:
 
     agent: Agent
     settings: Settings
-    clock: Callable[[], float]  # seconds that only go on
-    time_of_day: Callable[[], float]  # seconds since 1970
+    clock: Callable[[], float]  # seconds that only go on; steps are told the time by it, and so is the agent
+    time_of_day: Callable[[], float]  # seconds since 1970, by which the agent, too, dates what is done
     noted: Callable[[Ticket], None] = lambda _: None  # hears of what duties asked for, once it is answered
     place: int = 0  # among the runners of a host: the first does what one is enough for
     listens: bool = False  # machines send their heartbeats here
-    exchange: Exchange | None = None  # tells other listeners what was heard here, if there may be any
     executor: Executor | None = None  # does what takes long, in other threads; None: it is done at once
     counted: ArrivalRates | None = None  # how often VMs come, if the runner counts them; None: the feed is read
 
@@ -52,14 +51,16 @@ def _heartbeats(runner: Runner) -> Duty | None:
     patience = runner.settings.healing.heartbeat_seconds
     if not (runner.listens and patience):
         return None
-    return Heartbeats(runner.agent, runner.clock, patience, runner.exchange)
+    return Heartbeats(runner.agent, patience)
 
 
 def _healing(runner: Runner) -> Duty:
     """Places again what is on machines that are down."""
     healing = runner.settings.healing
     delay = HEALER_SECONDS * runner.place
-    return Healer(runner.agent, runner.clock, healing.retry_seconds, healing.flaps, delay, runner.noted)
+    return Healer(
+        runner.agent, runner.clock, runner.time_of_day, healing.retry_seconds, healing.flaps, delay, runner.noted
+    )
 
 
 def _fading(runner: Runner) -> Duty:

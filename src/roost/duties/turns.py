@@ -15,6 +15,7 @@ together take no more than a share of the time (`SHARE`).
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from operator import itemgetter
@@ -86,9 +87,10 @@ class Turns:
     """Says whom to try. Whoever asks is told what came of it, and puts in and takes out."""
 
     def __init__(self, agent: Agent, clock: Callable[[], float]) -> None:
+        """`clock`: the one that steps go by; it measures what tries in vain take, and when answers come."""
         self._agent, self._clock = agent, clock
         self._numbers = count()  # ties between turns are broken by who came first
-        self._budget, self._filled = SHARE * SAVED, clock()
+        self._budget, self._filled = SHARE * SAVED, math.inf
         self.clear()
 
     def clear(self) -> None:
@@ -188,7 +190,7 @@ class Turns:
 
     # ---------------------------------------------------------------------------------------------- trying
 
-    def step(self, patience: float, attempt: Attempt) -> int | None:
+    def step(self, now: float, patience: float, attempt: Attempt) -> int | None:
         """Try whoever may find a machine by now; lines in which nothing was found are looked at after `patience`.
 
         Where there may be room for another like one that found some, lower priorities wait for that: else they would
@@ -196,7 +198,6 @@ class Turns:
         """
         if not self._where:
             return None
-        now = self._clock()
         self._budget = min(SHARE * SAVED, self._budget + SHARE * max(0.0, now - self._filled))
         self._filled = now
         self._hear(now)

@@ -4,8 +4,10 @@ service does by itself: what is on machines that are down is healed, and what ga
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -15,7 +17,8 @@ from roost.agent.ticket import Ticket
 from roost.agent.verbs.heal import HealVMs
 from roost.agent.verbs.machine import SetMachine
 from roost.agent.verbs.release import ReleaseVMs
-from roost.duties.healing import apart, together, vms_on
+from roost.duties.healing import vms_on
+from roost.duties.healing_now import heal_now
 from roost.duties.turns import LONGEST_PAUSE
 from roost.duties.virtual import VirtualRoster
 from roost.engine.capacity import room_for
@@ -58,14 +61,21 @@ class Homeless(msgspec.Struct, frozen=True):
 class TrialZone:
     """A zone where everything can be tried; the ledger it began with stays as it is."""
 
-    def __init__(self, ledger: Ledger, policy: Policy | PolicySplit, seed: int = 0) -> None:
+    def __init__(self, ledger: Ledger, policy: Policy | PolicySplit, seed: int = 0, began: float | None = None) -> None:
+        """`began`: the time of day at which all of this is, in seconds since 1970; else it is now."""
         self.store = MemoryStore(ledger.catalogue, ledger.copy())
-        self._now = 0.0  # stands still while the agent thinks: no answer depends on how fast this computer is
-        self._agent = open_agent(self.store, policy, "what-if", seed=seed, clock=lambda: self._now)
+        # Stands still while the agent thinks: no answer depends on how fast this computer is. It is the time of day,
+        # too, so that VMs and failures are as old here as they are in the zone.
+        self._now = time.time() if began is None else began
+        clock = self._clock
+        self._agent = open_agent(self.store, policy, "what-if", seed=seed, clock=clock, now=clock)
         self._types = type_mix(self.allocator.zone, (vm.spec for vm in ledger.vms.values()))
         self._reasons: dict[bytes, str] = {}  # by what was asked for
-        self._duties = VirtualRoster(self._agent, lambda: self._now, self._note)
+        self._duties = VirtualRoster(self._agent, clock, self._note)
         self.gave_way: set[str] = set()  # VMs that had to, to a higher priority, since the beginning
+
+    def _clock(self) -> float:
+        return self._now
 
     @property
     def allocator(self) -> Allocator:
@@ -74,18 +84,19 @@ class TrialZone:
 
     def do(self, *operations: Operation) -> list[Answer]:
         """Do these, one after another; what makes no sense is refused."""
-        answers = self._ask(*operations)
+        answers = [ticket.answer for ticket in self._asked(*operations) if ticket.answer]
         for answer in answers:
             if answer.status == "invalid":
                 raise InvalidInput(answer.where or "what-if", answer.detail)
         return answers
 
-    def _ask(self, *operations: Operation) -> list[Answer]:
+    def _asked(self, *operations: Operation) -> list[Ticket]:
+        """All of them are answered."""
         tickets = [self._agent.submit(each, by="what-if") for each in operations]
-        answers = self._agent.run(*tickets, seconds=PATIENCE)
+        self._agent.run(*tickets, seconds=PATIENCE)
         for ticket in tickets:
             self._note(ticket)
-        return answers
+        return tickets
 
     def _note(self, ticket: Ticket) -> None:
         if ticket.answer:
@@ -154,12 +165,15 @@ class TrialZone:
         rows = [zone.machine(name) for name in machines]
         ready = [name for name, row in zip(machines, rows, strict=True) if states[row] == MachineState.READY]
         self.do(*(SetMachine(name, state="draining") for name in ready))
-        self._heal(apart(self._heal(together(vms_on(self.allocator, rows)))))
+        self._heal(vms_on(self.allocator, rows))
 
-    def _heal(self, groups: Sequence[list[RunningVM]]) -> list[list[RunningVM]]:
-        """Place groups of VMs again; returns those that found no machines. Some may have had to give way meanwhile."""
-        answers = self._ask(*(HealVMs(group[0].tenant, tuple(vm.name for vm in group)) for group in groups))
-        return [group for group, answer in zip(groups, answers, strict=True) if answer.status == "declined"]
+    def _heal(self, vms: Iterable[RunningVM]) -> None:
+        """Place VMs elsewhere, those that find a machine. Some may have had to give way meanwhile."""
+        healing = heal_now(vms)
+        with suppress(StopIteration):
+            wishes = next(healing)
+            while True:
+                wishes = healing.send(self._asked(*wishes))
 
     def release_all(self, machines: Iterable[str]) -> None:
         """Take off what is left on some machines, and what is held there."""

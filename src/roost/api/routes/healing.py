@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -21,14 +21,14 @@ from roost.api.hush import is_for
 from roost.api.problems import Refused
 from roost.api.routes.common import WRITING, Cursor, Limit, asking_of, may, own, page_size
 from roost.api.service import Service
-from roost.duties.healing import LostVM, apart, healing_key, lost_vms, together, vms_on
+from roost.duties.healing import LostVM, healing_key, lost_vms, vms_on
+from roost.duties.healing_now import Try, heal_now, is_declined
 from roost.model.errors import UnknownName
 from roost.model.rows import MachineState
 from roost.placing.books import RunningVM
 from roost.wire.healing import HealedPage, HealedVM, HealingPage, HealingResult, HealingSummary, HealingWish, UnhealedVM
 from roost.wire.machines import Heard, Heartbeat
 
-Try = tuple[list[RunningVM], Ticket]  # VMs that go together, and what came of it
 AT_ONCE = 500  # groups that are asked for together
 BODY = ("roost.too_large", "roost.unsupported_media_type")
 Tenant = Annotated[str, Parameter(max_length=200, description="Only this one's.")]
@@ -53,15 +53,15 @@ async def list_unhealed(scope: Scope, tenant: Tenant = "", limit: Limit = 100, c
 def _unhealed(asking: Asking, vm: RunningVM) -> UnhealedVM:
     service = asking.service
     healer = service.healer
-    known = (healer.waiting.get(vm.name) if healer else None) or LostVM(0.0, "")
-    lasted = healer.lost_for(vm.name) if healer else None
+    lost = healer.waiting.get(vm.name) if healer else None
+    known = lost or LostVM(0.0, "")
     return UnhealedVM(
         vm=vm.name,
         tenant=vm.tenant,
         type=vm.vm.type,
         priority=vm.vm.priority,
         machine=service.agent.allocator.zone.machine_names[vm.machine],
-        since=None if lasted is None else time.time() - lasted,
+        since=None if lost is None else time.time() - service.since(lost.since),
         why=known.why if is_for(asking, known.why) else "it found no machine yet",
         decision="" if asking.principal.namespace else known.key,
     )
@@ -109,7 +109,7 @@ async def heal(data: JSONBody[HealingWish], scope: Scope) -> HealingResult:
     service = asking.service
     service.check_open()
     allocator = service.agent.allocator
-    tries = await _place_again(asking, together(_wanted(service, data)), _later(service, data))
+    tries = await _place_again(asking, _wanted(service, data), _later(service, data))
     healed: list[HealedVM] = []
     waiting: list[UnhealedVM] = []
     gave_way, names = 0, allocator.zone.machine_names
@@ -118,8 +118,8 @@ async def heal(data: JSONBody[HealingWish], scope: Scope) -> HealingResult:
         assert answer is not None
         gave_way += len(answer.evicted)
         there = {each.vm: each.machine for each in answer.placements}
-        declined = answer.status == "declined"
-        found = await service.explainer.explain_refusal(ticket, remedied=False) if declined else None
+        refused = is_declined(ticket)
+        found = await service.explainer.explain_refusal(ticket, remedied=False) if refused else None
         for vm in group:
             said: dict[str, Any] = {"vm": vm.name, "tenant": vm.tenant, "type": vm.vm.type, "priority": vm.vm.priority}
             if vm.name in there:
@@ -174,30 +174,25 @@ def _later(service: Service, wish: HealingWish) -> Later | None:
     return Later(wish.later.update_domains, cluster)
 
 
-async def _place_again(asking: Asking, groups: Sequence[list[RunningVM]], later: Later | None) -> list[Try]:
-    """Each group together, else each VM by itself; with machines set aside, first without those."""
-    done: list[Try] = []
-    for aside in (later, None) if later else (None,):
-        tries = await _try(asking, groups, aside)
-        single = apart(group for group, ticket in tries if _declined(ticket))
-        tries = [each for each in tries if len(each[0]) == 1 or not _declined(each[1])]
-        tries += await _try(asking, single, aside)
-        if aside is not None:
-            groups = together(vm for group, ticket in tries if _declined(ticket) for vm in group)
-            tries = [each for each in tries if not _declined(each[1])]
-        done += tries
-    return done
+async def _place_again(asking: Asking, vms: Iterable[RunningVM], later: Later | None) -> list[Try]:
+    """What came of each VM."""
+    healing = heal_now(vms, later)
+    try:
+        wishes = next(healing)
+        while True:
+            wishes = healing.send(await _ask(asking, wishes))
+    except StopIteration as over:
+        found: list[Try] = over.value
+        return found
 
 
-async def _try(asking: Asking, groups: Sequence[list[RunningVM]], aside: Later | None) -> list[Try]:
-    """Ask for each group to be placed elsewhere, so many at a time."""
+async def _ask(asking: Asking, wishes: Sequence[HealVMs]) -> list[Ticket]:
+    """Have groups placed elsewhere, so many at a time."""
     service, by = asking.service, asking.principal.name
-    found: list[Try] = []
-    for first in range(0, len(groups), AT_ONCE):
-        some = groups[first : first + AT_ONCE]
-        wishes = [HealVMs(group[0].tenant, tuple(vm.name for vm in group), aside) for group in some]
-        tickets = await asyncio.gather(*(service.submit(wish, healing_key(), by) for wish in wishes))
-        found += zip(some, tickets, strict=True)
+    found: list[Ticket] = []
+    for first in range(0, len(wishes), AT_ONCE):
+        some = wishes[first : first + AT_ONCE]
+        found += await asyncio.gather(*(service.submit(wish, healing_key(), by) for wish in some))
     return found
 
 
@@ -206,11 +201,6 @@ def _is_lost(service: Service, name: str) -> bool:
     allocator = service.agent.allocator
     vm = allocator.vms.get(name)
     return vm is not None and allocator.view.machines[vm.machine]["state"] != MachineState.READY
-
-
-def _declined(ticket: Ticket) -> bool:
-    assert ticket.answer is not None
-    return ticket.answer.status == "declined"
 
 
 # --------------------------------------------------------------------------------------------------------- heartbeats
