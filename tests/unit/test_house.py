@@ -24,7 +24,7 @@ LARGE_CLASSES = {
 }
 
 # Names of types that still have several meanings.
-SEVERAL_MEANINGS = {"Done", "Heard", "Progress", "Reason", "Told"}
+SEVERAL_MEANINGS = {"Done", "Progress", "Told"}
 
 
 def trees() -> Iterator[tuple[str, ast.Module]]:

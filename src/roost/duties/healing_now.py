@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from roost.agent.ticket import Ticket
 
 Try = tuple[list[RunningVM], "Ticket"]  # VMs that go together, and what came of it
-Asking = Generator[list[HealVMs], Sequence["Ticket"], list[Try]]
+HealingTries = Generator[list[HealVMs], Sequence["Ticket"], list[Try]]
 
 
-def heal_now(vms: Iterable[RunningVM], later: Later | None = None) -> Asking:
+def heal_now(vms: Iterable[RunningVM], later: Later | None = None) -> HealingTries:
     """The last try of each VM. `later`: machines that get only what no other has room for.
 
     Yields what is to be asked for, and goes on with the tickets once all of them are answered: whoever runs this may
@@ -46,6 +46,6 @@ def is_declined(ticket: Ticket) -> bool:
     return ticket.answer.status == "declined"
 
 
-def _ask(groups: Sequence[list[RunningVM]], aside: Later | None) -> Asking:
+def _ask(groups: Sequence[list[RunningVM]], aside: Later | None) -> HealingTries:
     tickets = yield [HealVMs(group[0].tenant, tuple(vm.name for vm in group), aside) for group in groups]
     return list(zip(groups, tickets, strict=True))
