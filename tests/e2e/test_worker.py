@@ -8,6 +8,7 @@ import select
 import shutil
 import sqlite3
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -563,3 +564,37 @@ def test_a_request_that_was_declined_is_explained(store: Path) -> None:
 )
 def test_what_cannot_be_explained_is_refused(store: Path, arguments: tuple[str, ...], words: str) -> None:
     assert words in refusal(*arguments, "--store", store)
+
+
+BROKEN_DUTY = """
+from roost.cli.main import app
+from roost.duties import table
+
+class Broken:
+    name, period = "broken", 0.0
+
+    def step(self, now):
+        raise RuntimeError("the duty is broken")
+
+table.DUTIES.append(lambda runner: Broken())
+app()
+"""
+
+
+def test_what_a_duty_fails_with_is_no_answer(first: Path, copy: Callable[[Path], Path]) -> None:
+    """The log is on the error output; the other one has an answer a line, whatever happens."""
+    command = [sys.executable, "-c", BROKEN_DUTY, "worker", str(copy(first))]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as worker:
+        assert worker.stdin
+        assert worker.stdout
+        assert worker.stderr
+        for line in worker.stderr:
+            if "the duty is broken" in line:
+                break
+        worker.stdin.write('{"key": "k", "do": "release", "tenant": "nobody"}\n')
+        worker.stdin.close()
+        answers = [json.loads(line) for line in worker.stdout]
+        worker.stderr.read()
+    assert [answer["key"] for answer in answers] == ["k"]

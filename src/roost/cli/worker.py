@@ -82,7 +82,8 @@ def worker(
 
     How it decides, how long it waits for a store that is away, and what it sees to beside requests (healing, placing
     again what had to give way, foresight, trimming) goes by the same settings as in the service: roost.toml, or the
-    environment. See `roost config show`. It decides by its own policy, whatever was activated for the service.
+    environment. See `roost config show`. It decides by its own policy, whatever was activated for the service. Its log
+    is on the error output.
 
     What can be asked, beside a "key" of yours, to be able to ask again:
 
@@ -96,6 +97,7 @@ def worker(
       roost worker zone.db < requests.jsonl
     """
     from roost.agent.settings import AgentSettings, seed_of
+    from roost.api import logs
     from roost.api.json_lines import serve
     from roost.rules.own import OwnRules
     from roost.settings import load
@@ -103,6 +105,7 @@ def worker(
 
     given = {"policy": policy, "rules": rules, "seed": seed, "retries": retries, "top": top}
     settings = load(None, os.environ, {f"agent.{name}": value for name, value in given.items()}).settings
+    logs.set_up(settings.log)  # on the error output: the other one is for answers alone
     wanted = settings.agent
     chosen = find_policy(wanted.policy, OwnRules.find(wanted.rules))
     opened = open_store(store)
