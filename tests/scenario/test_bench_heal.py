@@ -10,7 +10,7 @@ import pytest
 from roost.agent.verbs.place import PlaceVMs
 from roost.agent.verbs.release import ReleaseVMs
 from roost.bench.heal import KEPT, Site, bench_heal, healed_twice
-from roost.model.keys import new_key
+from roost.duties.healing import healing_key
 from roost.model.request import VM, Constraints, Request
 from roost.model.zone import Zone
 from roost.traces.outages import Outage
@@ -91,7 +91,7 @@ def test_a_vm_that_healing_places_again_though_its_machine_works_was_healed_twic
     site.heal()
     agent = site.agent
     agent.run(agent.submit(ReleaseVMs("t")))
-    agent.run(agent.submit(PlaceVMs(Request("t", [VM("A2", "vm0")])), new_key()))
+    agent.run(agent.submit(PlaceVMs(Request("t", [VM("A2", "vm0")])), healing_key()))
     assert healed_twice(site.store) == 1
 
 

@@ -36,6 +36,7 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         raise InvalidInput("worker", "that is all")
 
     monkeypatch.setattr("roost.wiring.open_agent", open_agent)
+    monkeypatch.setattr("roost.api.logs.set_up", lambda _: None)  # it would log to what the runner closes, ever after
     monkeypatch.chdir(tmp_path)
     Path("roost.toml").write_text(SETTINGS)
     open_store("zone.db", create=build(TINY, (ClusterPlan(0, 0, (2,)),))).close()
