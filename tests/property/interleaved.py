@@ -33,6 +33,7 @@ from roost.model.thresholds import Thresholds
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import check_invariants
+from roost.store.codec import encode
 from roost.store.contract import Store
 from roost.store.feed import Feed
 from roost.wiring import open_store
@@ -45,8 +46,9 @@ STATES: tuple[Any, ...] = ("ready", "down", "draining", "quarantined")
 class HeldCourier:
     """Commits a group, and brings the feed, only when told to."""
 
-    def __init__(self, store: Store) -> None:
-        self.store, self.revision = store, 0
+    def __init__(self, store: Store, *, written: bool = False) -> None:
+        """`written`: it brings the feed as stores with tables do."""
+        self.store, self.revision, self.written = store, 0, written
         self.out: deque[Group] = deque()
         self.back: list[Delivery] = []
 
@@ -67,6 +69,8 @@ class HeldCourier:
         feed: Feed = self.store.changes(self.revision)
         if feed.rows:
             self.revision = feed.rows[-1].last
+        if self.written:
+            feed = Feed([msgspec.structs.replace(row, told=encode(row.entries)) for row in feed.rows], feed.reload)
         self.back.append(Delivery(feed=feed))
 
     def receive(self, seconds: float = 0.0) -> list[Delivery]:
@@ -99,7 +103,7 @@ class Company:
         self.zone, self.policy, self.types, self.bands = zone, policy or Policy.default(), types, bands
         self.store = open_store("memory:", create=zone)
         assert self.store.catalogue == catalogue_of(zone)
-        self.couriers = [HeldCourier(self.store) for _ in range(agents)]
+        self.couriers = [HeldCourier(self.store, written=bool(i % 2)) for i in range(agents)]
         self.agents = [
             Agent(self.store, courier, self.policy, f"agent {i}", seed=seed + i, settings=settings, now=lambda: 1.0)
             for i, courier in enumerate(self.couriers)

@@ -31,7 +31,7 @@ class Service:
 
 
 def _row(number: int) -> FeedRow:
-    return FeedRow(number, number, "a", 1, lambda: [Entry(key=f"k{number}", tenant="t")])
+    return FeedRow(number, number, "a", 1, [Entry(key=f"k{number}", tenant="t")])
 
 
 def test_readers_at_the_end_share_what_was_read_whoever_read_from_the_beginning() -> None:

@@ -373,20 +373,24 @@ class Agent:
     def _follow(self) -> None:
         """Take in what the feed brought, so much of it at a time; until all of it is, nothing is decided."""
         last, self._behind = self.counters.followed + FOLLOWED, False
+        own: list[int] = []  # rounds of its own that are in the copy by now
         while self._backlog and not self._outdated:
             if self.counters.followed >= last:
                 self._behind = True
-                return
-            if not self.replica.follow(self._backlog[0], self.name):
-                return  # what it rests on is still on its way
+                break
+            if not self.replica.follow(self._backlog[0], self.name, more=True):
+                break  # what it rests on is still on its way
             row = self._backlog.popleft()
             if self.under_way.asked:
                 for entry in row.entries:
                     self.under_way.forget_asked(entry.key)
             self.counters.followed += row.last - row.first + 1
             if row.agent == self.name:
-                self._outcomes.fed(row.round)
+                own.append(row.round)
             self._outdated |= self.replica.reshaped
+        self.replica.flush()
+        for round_ in own:
+            self._outcomes.fed(round_)
 
     def _reload(self) -> None:
         """Begin with a fresh copy: the feed was trimmed, or the zone has other machines."""

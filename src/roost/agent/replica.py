@@ -48,6 +48,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from roost.agent.in_bulk import InBulk
 from roost.agent.registry import Registry
 from roost.agent.relief import Relief
 from roost.agent.waiting import WaitingBook
@@ -126,7 +127,7 @@ class Replica:
             placed = vm.placed
             allocator.enter(RunningVM(placed, vm.tenant, index[placed.machine], shape(placed.spec, vm.tenant)))
         # By machine row: the version that the feed brought last, and the one learnt from a conflict.
-        self.fed = np.array([row.version for row in rows], np.int64)
+        self.fed = [row.version for row in rows]
         self.adopted: dict[int, int] = {}
         self.ahead: dict[int, RoundAhead] = {}  # by round
         # VMs of others whose names the agent has given to VMs ahead of the feed. When the feed gets there, they are
@@ -140,10 +141,11 @@ class Replica:
         for (kind, name), value in ledger.registry.items():
             apply_entry(self, kind, name, value)
         self.reshaped = False  # the zone has other machines by now: load it anew
+        self._in_bulk = InBulk(self)
 
     def seen(self, machine: int) -> int:
         """The version of a machine that the copy knows."""
-        return max(int(self.fed[machine]), self.adopted.get(machine, 0))
+        return max(self.fed[machine], self.adopted.get(machine, 0))
 
     @property
     def view(self) -> View:
@@ -263,8 +265,11 @@ class Replica:
 
     # --------------------------------------------------------------------------------------------- following
 
-    def follow(self, row: FeedRow, agent: str = "") -> bool:
-        """Apply what a row of the feed brings, unless it is the agent's own and the store's answer is still to come."""
+    def follow(self, row: FeedRow, agent: str = "", *, more: bool = False) -> bool:
+        """Apply what a row of the feed brings, unless it is the agent's own and the store's answer is still to come.
+
+        `more`: others follow at once, and then `flush`; until then nobody looks at what others placed or released.
+        """
         if row.last <= self.revision:
             return True
         if row.first > self.revision + 1:
@@ -272,14 +277,27 @@ class Replica:
         own = self.ahead.get(row.round) if row.agent == agent else None
         if own is not None and not own.settled:
             return False
-        if own is None or not own.plain:
-            for number, entry in enumerate(row.entries, row.first):
-                if number > self.revision:
-                    self._apply(entry, own)
         if own is not None:
+            if not own.plain:
+                self._apply_row(row, own)
             self._caught_up(row.round)
+        elif row.first <= self.revision or not self._in_bulk.add_row(row):
+            self._apply_row(row, None)
         self.revision = row.last
+        if not more:
+            self.flush()
         return True
+
+    def flush(self) -> None:
+        """Let the rows have all that was followed."""
+        self._in_bulk.flush()
+
+    def _apply_row(self, row: FeedRow, own: RoundAhead | None) -> None:
+        """Entry by entry, those that are news."""
+        self.flush()
+        for number, entry in enumerate(row.entries, row.first):
+            if number > self.revision:
+                self._apply(entry, own)
 
     def _caught_up(self, round_: int) -> None:
         """The feed has brought everything of a round."""
@@ -320,15 +338,12 @@ class Replica:
                 fed[machine] = version
         known = allocator.tenants.get(entry.tenant)
         for placed in entry.released:
-            running = self.shadowed.pop(placed.vm, None) or allocator.vms.get(placed.vm)
-            if running is None or running.machine != index[placed.machine]:
-                raise InvariantBroken(f"the feed releases VM {placed.vm}, which is not on {placed.machine}")
+            running = self.strike(placed.vm, placed.machine)
             if self.leaving.get(placed.vm) is running:  # it is off the rows already
                 del self.leaving[placed.vm]
             elif news[placed.machine]:
                 view.remove(running.machine, running.shape)
             self._relieve(running.machine)
-            allocator.strike(running)
         if known is not None and entry.placed:
             allocator.tenants[entry.tenant] = known  # its only VM has moved: it is the same tenant still
         if not mine:
@@ -337,7 +352,7 @@ class Replica:
                 machine, shape = index[name], allocator.running_shape(spec, entry.tenant)
                 if news[name]:
                     view.place(machine, shape)
-                self._enter(RunningVM(placed, entry.tenant, machine, shape))
+                self.enter(RunningVM(placed, entry.tenant, machine, shape))
         if known is not None and known.constraints != UNCONSTRAINED:
             self.relief.change(entry.tenant)
         for change in entry.conditions:
@@ -361,6 +376,13 @@ class Replica:
         if row["state"] != MachineState.DOWN:
             self.relief.free(int(row["cluster"]))
 
+    def relieve(self, machines: NDArray[np.int64]) -> None:
+        """The same of many."""
+        rows = self.view.machines
+        up = machines[rows["state"][machines] != MachineState.DOWN]
+        for cluster in np.unique(rows["cluster"][up]).tolist():
+            self.relief.free(cluster)
+
     def _register(self, change: Registered) -> None:
         """An entry of the registry has another value."""
         self.registry.set((change.kind, change.name), change.after)
@@ -375,7 +397,15 @@ class Replica:
         self.waiting.note(vm, waiting)
         (self.allocator.reserved.discard if waiting is None else self.allocator.reserved.add)(vm)
 
-    def _enter(self, running: RunningVM) -> None:
+    def strike(self, vm: str, machine: str) -> RunningVM:
+        """Strike a VM from the books that the feed releases; says which."""
+        running = self.shadowed.pop(vm, None) or self.allocator.vms.get(vm)
+        if running is None or running.placed.machine != machine:
+            raise InvariantBroken(f"the feed releases VM {vm}, which is not on {machine}")
+        self.allocator.strike(running)
+        return running
+
+    def enter(self, running: RunningVM) -> None:
         """Write somebody's VM into the books, under its name unless the agent has given that to a VM of its own."""
         own = self.allocator.vms.get(running.name)
         if own is None:

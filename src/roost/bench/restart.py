@@ -69,7 +69,8 @@ def _restart(kind: str, url: str, zone: Zone, vms: int, changes: int, progress: 
     started = time.perf_counter()
     while rows := store.changes(replica.revision).rows:
         for row in rows:
-            replica.follow(row)
+            replica.follow(row, more=True)
+        replica.flush()
     caught_up = time.perf_counter() - started
     progress(f"checking {kind}", 1.0)
     check_invariants(store)

@@ -26,7 +26,7 @@ from roost.model.zone import Zone, sum_up
 LINK_TYPE = np.dtype([("revision", np.int64), ("older", np.int32), ("newer", np.int32), ("rack", np.int32)], align=True)
 
 OF_CLUSTERS = ("quarantined", "thresholds")  # fields that operators set
-Change = tuple[str, int, Any]  # what, the row it changes, and a shape, a row or the new value
+Change = tuple[str, int, Any]  # what, the row it changes (or of many, how many), and a shape, a row or the new value
 
 
 class View:
@@ -52,6 +52,7 @@ class View:
         # but none while an attempt is open that may have to be undone.
         self._history: deque[tuple[int, Change]] = deque()
         self._kept, self._attempting = history, False
+        self._noted = 0  # changes that are kept: a note may be of many
         # What was worked out beside the rows, in the order of `TABLES`; its versions; and how often one was replaced.
         self.tables, self.table_versions, self.tables_replaced = tables, [0] * len(tables), 0
         self._reach = 0  # the oldest revision that can still be rebuilt
@@ -78,6 +79,13 @@ class View:
         before = int(self.journal[0])
         self.kernel.place(*self.rows, machine, shape.plain, -1)
         self._note(before, ("place", machine, shape))
+
+    def place_many(
+        self, machines: NDArray[np.int64], which: NDArray[np.int64], signs: NDArray[np.int64], vms: NDArray[np.void]
+    ) -> None:
+        """Put VMs on machines (sign 1) or take them off (-1): of each its machine and the row of `vms` that it is."""
+        before = int(self.journal[0])
+        self._note(before, self._apply("many", len(machines), (machines, which, signs, vms)))
 
     def set_state(self, machine: int, state: MachineState) -> None:
         """Make a machine ready, draining, down or quarantined."""
@@ -117,6 +125,10 @@ class View:
             sign = 1 if what == "place" else -1
             self.kernel.place(*self.rows, row, value.plain, sign)
             return "remove" if what == "place" else "place", row, value
+        if what == "many":
+            machines, which, signs, vms = value
+            self.kernel.place_many(*self.rows, *value)
+            return what, row, (machines[::-1].copy(), which[::-1].copy(), -signs[::-1], vms)
         if what in OF_CLUSTERS:
             was = self.clusters[what][row].copy()
             self.clusters[what][row] = value
@@ -148,12 +160,15 @@ class View:
 
     def _note(self, before: int, undo: Change) -> None:
         self._history.append((before, undo))
-        if not self._attempting and len(self._history) > self._kept:
+        self._noted += _weight(undo)
+        if not self._attempting and self._noted > self._kept:
             self._forget()
 
     def _forget(self) -> None:
-        while len(self._history) > self._kept:
-            self._reach = self._history.popleft()[0] + 1
+        while self._noted > self._kept:
+            before, undone = self._history.popleft()
+            self._noted -= _weight(undone)
+            self._reach = before + _weight(undone)
 
     def restock(self, machines: NDArray[np.void]) -> None:
         """Begin with these machine rows instead of the zone's, which are empty. Only before anything was decided."""
@@ -186,7 +201,7 @@ class View:
     def keep(self) -> None:
         """The attempt succeeded."""
         self._attempting = False
-        if len(self._history) > self._kept:
+        if self._noted > self._kept:
             self._forget()
 
     def rewind(self, revision: int) -> None:
@@ -198,7 +213,9 @@ class View:
                 self.note_placed(int(self.placing[0]))
             self.placing[0] = -1
         while self._history and self._history[-1][0] >= revision:
-            self._apply(*self._history.pop()[1])
+            undo = self._history.pop()[1]
+            self._noted -= _weight(undo)
+            self._apply(*undo)
         self.keep()
 
     def note_overfilled(self) -> None:
@@ -210,3 +227,8 @@ class View:
         noted = bool(self.placing[1])  # perhaps by what was undone
         self.placing[1] = 0
         return noted and bool((self.machines["free"][list(machines), -1] < 0).any())
+
+
+def _weight(undo: Change) -> int:
+    """How many revisions a change is."""
+    return undo[1] if undo[0] == "many" else 1

@@ -76,5 +76,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         """Whether the zone has other machines afterwards."""
         return bool(self.added or self.removed)
 
+    @property
+    def brief(self) -> bool:
+        """Whether it says which VMs of a tenant come and go, and nothing else."""
+        more = self.conditions or self.quarantines or self.added or self.removed or self.registered
+        return not (more or self.eviction)
+
 
 ENTRIES = msgspec.json.Decoder(list[Entry])

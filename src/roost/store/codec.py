@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from roost.model.change import ENTRIES, PlacedVM
+from roost.model.change import PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import VM, Constraints
@@ -173,7 +173,7 @@ def decode_catalogue(text: str) -> Catalogue:
 def feed_row(row: tuple[int, int, str, int, str]) -> FeedRow:
     """A stretch of the feed from its columns; its entries are decoded when somebody asks for them."""
     first, last, agent, number, text = row
-    return FeedRow(first, last, agent, number, lambda: ENTRIES.decode(text))
+    return FeedRow(first, last, agent, number, text)
 
 
 def decode_round(text: str) -> Round:

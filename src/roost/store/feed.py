@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import msgspec
+from msgspec import Raw
 
-from roost.model.change import Entry
+from roost.model.change import ENTRIES, Entry
+
+NOT_SAID = Raw(b"")
+
+
+class BriefVM(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A `PlacedVM` of which nobody has read what it asks for. VMs that ask for the same are written alike."""
+
+    vm: str
+    spec: Raw
+    machine: str
+    since: float = 0.0
+
+
+class Brief(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """An `Entry` that says which VMs of a tenant come and go, and nothing else, as nearly all do; read in haste."""
+
+    key: str
+    by: str = ""
+    at: float = 0.0
+    tenant: str = ""
+    constraints: Raw = NOT_SAID
+    before: int = 0
+    after: int = 0
+    placed: tuple[BriefVM, ...] = ()
+    released: tuple[BriefVM, ...] = ()
+    versions: dict[str, int] = {}
+
+
+_briefs = msgspec.json.Decoder(list[Brief]).decode
 
 
 class FeedRow(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -17,12 +47,21 @@ class FeedRow(msgspec.Struct, frozen=True, eq=False, dict=True):
     last: int
     agent: str
     round: int
-    read: Callable[[], list[Entry]]
+    told: str | Sequence[Entry]  # the entries, or as they are written
 
     @cached_property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> Sequence[Entry]:
         """Read when asked for: an agent knows its own already."""
-        return self.read()
+        return ENTRIES.decode(self.told) if isinstance(self.told, str) else self.told
+
+    def briefs(self) -> Sequence[Brief | Entry] | None:
+        """The entries, read in haste if they are only written; None if one says more than which VMs come and go."""
+        if not isinstance(self.told, str):
+            return self.told if all(entry.brief for entry in self.told) else None
+        try:
+            return _briefs(self.told)
+        except msgspec.ValidationError:
+            return None
 
 
 class Feed(msgspec.Struct, frozen=True, eq=False):

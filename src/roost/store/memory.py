@@ -102,7 +102,7 @@ class MemoryStore:
             first, entries = ledger.revision + 1, settled.entries
             ledger.revision += len(entries)
             agent, number = (round_.agent, round_.number) if round_ else ("", 0)
-            self._feed.append(FeedRow(first, ledger.revision, agent, number, lambda: entries))
+            self._feed.append(FeedRow(first, ledger.revision, agent, number, entries))
             self._changed.notify_all()
 
     def _limit(self, entries: Mapping[tuple[str, str], str | None]) -> None:

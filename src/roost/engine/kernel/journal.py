@@ -123,6 +123,13 @@ def place(machines, racks, clusters, links, journal, m, vm, sign):
 
 
 @entry
+def place_many(machines, racks, clusters, links, journal, at, which, signs, vms):
+    """The same of many: the machine of each, its row among `vms`, and whether it comes (1) or goes (-1)."""
+    for i in range(at.shape[0]):
+        put(machines, racks, clusters, links, journal, at[i], vms[which[i]], signs[i])
+
+
+@entry
 def dismiss(machines, m, vm):
     """At commit: a machine no longer holds a VM."""
     hold(machines[m], vm[0], -ONE)
