@@ -40,7 +40,7 @@ from roost.store.contract import (
 )
 from roost.store.ledger import Ledger, TenantRow, VMRow, replayed
 from roost.store.postgres import PostgresStore
-from roost.store.postgres_line import PgConnection
+from roost.store.postgres_line import Hearing
 from roost.store.recheck import Recheck
 from roost.store.sqlite import SqliteStore
 from tests.contract.conftest import Home, Homes, in_postgres, in_sqlite, that_last
@@ -1301,7 +1301,7 @@ def test_a_commit_of_which_nobody_heard_is_not_done_twice(
     settle = PostgresStore._settle
     answers = [lambda: cut(homes.database), lambda: None]
 
-    def then_cut(self: PostgresStore, connection: PgConnection, *arguments: Any, **named: Any) -> list[Outcome]:
+    def then_cut(self: PostgresStore, connection: Hearing, *arguments: Any, **named: Any) -> list[Outcome]:
         outcomes = settle(self, connection, *arguments, **named)
         answers.pop(0)()
         connection.execute("SELECT 1")

@@ -22,8 +22,10 @@ from roost.store.recheck import Recheck
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between attempts to reach the store
 ROWS = 1_000  # of the feed, at once
-HINT_PAUSE = 0.003  # seconds between hints that are heeded
 HINT_SECONDS = 0.5  # how long to wait for a hint before asking anyway
+# Seconds between looks at the feed that nobody waits for: so many times as long as the last one took, within bounds.
+# One look serves many commits, and takes little of a machine that is busy.
+REST, SHORTEST_REST, LONGEST_REST = 10.0, 0.003, 0.05
 
 
 class Group(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -45,6 +47,11 @@ class Group(msgspec.Struct, frozen=True, eq=False, gc=False):
             or any(proposal.asks for proposal in self.proposals)
             or any(isinstance(outcome, Conflict) and outcome.behind for outcome in outcomes)
         )
+
+    @property
+    def plain(self) -> bool:
+        """Whether the feed will bring nothing of it that the agent's copy has not assumed already."""
+        return all(proposal.plain for proposal in self.proposals)
 
     def commit(self, store: Store) -> list[Outcome]:
         """What a store makes of it."""
@@ -224,7 +231,8 @@ class DiskCourier(_Reader):
 class ThreadCourier:
     """Commits in a thread of its own, reads the feed in another, and listens for hints in a third.
 
-    Keeps trying while the store is away.
+    Keeps trying while the store is away. Who waits for news (an answer that the feed has to bring) has them at once;
+    else looks at the feed keep a distance, and while they bring something nobody has to listen for hints.
     """
 
     def __init__(
@@ -243,6 +251,9 @@ class ThreadCourier:
         self._out: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
         self._back: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
         self._closing, self._news = threading.Event(), threading.Event()
+        self._hurry = threading.Event()  # set: somebody waits for news
+        self._quiet = threading.Event()  # set: the last look brought nothing
+        self._quiet.set()
         self._revision = 0
         self._in_order = threading.Lock()  # held from reading a stretch of the feed until it is on its way
         self._threads = [
@@ -272,8 +283,8 @@ class ThreadCourier:
 
     def close(self) -> None:
         """Stop, after what is being committed."""
-        self._closing.set()
-        self._news.set()
+        for each in (self._closing, self._news, self._hurry, self._quiet):
+            each.set()
         self._out.put(None)
         for thread in self._threads:
             thread.join()
@@ -300,6 +311,8 @@ class ThreadCourier:
             else:
                 self._deliver(Delivery(group.round.number, outcomes, None, error, seconds))
                 self._news.set()
+                if not group.plain:
+                    self._hurry.set()
 
     def _deliver(self, delivery: Delivery) -> None:
         self._back.put(delivery)
@@ -323,10 +336,18 @@ class ThreadCourier:
             if self._closing.is_set():
                 return
             self._news.clear()
+            self._hurry.clear()
+            started = self._clock()
             with self._in_order:
                 feed = self._more()
                 if feed and (feed.rows or feed.reload):
                     self._deliver(Delivery(feed=feed))
+            if feed and feed.rows:
+                self._quiet.clear()
+                self._news.set()  # there will be more
+            else:
+                self._quiet.set()
+            self._hurry.wait(min(LONGEST_REST, max(SHORTEST_REST, REST * (self._clock() - started))))
 
     def _more(self, *, patient: bool = False) -> Feed | None:
         """The next stretch of the feed."""
@@ -344,9 +365,11 @@ class ThreadCourier:
     def _listen(self) -> None:
         """Have the feed read when somebody else has committed, and now and then in any case."""
         while not self._closing.is_set():
+            if not self._quiet.wait(HINT_SECONDS):
+                continue
             try:
                 self._store.wait(self._revision, HINT_SECONDS)
             except Exception:
                 self._closing.wait(LONGEST_PAUSE)
+            self._quiet.clear()  # until the look has shown whether it is
             self._news.set()
-            self._closing.wait(HINT_PAUSE)  # one look serves many hints

@@ -19,7 +19,6 @@ import numpy as np
 
 from roost.engine.shape import Shape, Shapes, vm_row_type
 from roost.model.change import Entry, PlacedVM
-from roost.model.errors import InvariantBroken
 from roost.model.request import UNCONSTRAINED, VM, Constraints
 from roost.placing.books import RunningVM, Tenant
 from roost.store.feed import NOT_SAID, Brief, BriefVM, FeedRow
@@ -40,7 +39,7 @@ class InBulk:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
         self._constraints: dict[bytes, Constraints] = {}
-        # Not in the rows yet: by VM, its machine, its shape's place in the table, and whether it comes (1) or goes (-1).
+        # Not in the rows yet: by VM, its machine, its shape's place in the table, whether it comes (1) or goes (-1).
         self._at: list[int] = []
         self._which: list[int] = []
         self._signs: list[int] = []

@@ -21,7 +21,8 @@ from roost.store.contract import Commission, Decided, Mending, Note, Outcome, Pr
 from roost.store.feed import Feed
 from roost.store.ledger import Ledger
 from roost.store.plainly import NoMachines, insist
-from roost.store.postgres_line import RACES, LockedConnection, PgConnection, said
+from roost.store.postgres_line import RACES, Hearing, LockedConnection, said
+from roost.store.postgres_trip import Trip
 from roost.store.recheck import Recheck
 from roost.store.scopes.check import Scope
 from roost.store.scopes.table import CHECKS, limit_kinds
@@ -33,7 +34,7 @@ from roost.store.tables import SLICE, Tables, slices
 T = TypeVar("T")
 DIALECT = "postgres"
 SQL = queries(DIALECT)
-CHANNEL = "roost_changes"
+LISTEN = "LISTEN roost_changes"
 MIGRATING = 7_665_115  # the advisory lock of whoever changes the schema
 PATIENCE_MS = 1_000  # with whoever is numbering changes, when a zone is loaded
 ATTEMPTS = 10  # at a transaction that another one got in the way of
@@ -65,20 +66,20 @@ class PostgresStore(Tables):
             self.close()
             raise
 
-    def _begin(self, connection: PgConnection, create: Catalogue | None, stock: Sequence[Commission]) -> None:
+    def _begin(self, connection: Hearing, create: Catalogue | None, stock: Sequence[Commission]) -> None:
         with connection.transaction():
             _migrate(connection, create)
             self._know(_only(connection.execute(SQL["catalogue"]))[0])
             for proposal in stock:
                 insist(self._settle(connection, [proposal], NoMachines()))
 
-    def _use(self, line: str, work: Callable[[PgConnection], T], seconds: float | None = None) -> T:
+    def _use(self, line: str, work: Callable[[Hearing], T], seconds: float | None = None) -> T:
         return self._lines[line].use(work, seconds)
 
     def load(self) -> Ledger:
         """Everything, as of one revision."""
 
-        def number(connection: PgConnection) -> None:
+        def number(connection: Hearing) -> None:
             # Better all of it; but if whoever is numbering takes too long, what has no revision yet is left out.
             with suppress(errors.LockNotAvailable), connection.transaction():
                 connection.execute(f"SET LOCAL lock_timeout = {PATIENCE_MS}")
@@ -113,7 +114,7 @@ class PostgresStore(Tables):
     def _listed(self, names: Sequence[str]) -> list[str]:
         return list(names)
 
-    def _numbered(self, connection: PgConnection) -> Ledger:
+    def _numbered(self, connection: Hearing) -> Ledger:
         """What the tables hold, without what the feed has no revisions for yet."""
         run = connection.execute
         ledger = self._ledger(lambda name: run(SQL[name]).fetchall())
@@ -137,7 +138,7 @@ class PostgresStore(Tables):
         """Do what can be done, in order."""
         if dry:
 
-            def look(connection: PgConnection) -> list[Outcome]:
+            def look(connection: Hearing) -> list[Outcome]:
                 facts, stamp = self._facts(connection, needs_of(group), dry=True)
                 count = partial(_count, connection, dry=True)
                 return settle(group, facts, self._accounts, recheck, count, stamp, strict).outcomes
@@ -147,7 +148,7 @@ class PostgresStore(Tables):
 
     def _commit(
         self,
-        connection: PgConnection,
+        connection: Hearing,
         group: Sequence[Proposal],
         recheck: Recheck,
         strict: bool,
@@ -167,7 +168,7 @@ class PostgresStore(Tables):
 
     def _settle(
         self,
-        connection: PgConnection,
+        connection: Hearing,
         group: Sequence[Proposal],
         recheck: Recheck,
         strict: bool = False,
@@ -183,61 +184,60 @@ class PostgresStore(Tables):
         there: set[str | tuple[str, str]] = {*facts.tenants, *facts.registry}
         count = partial(_count, connection)
         settled = settle(group, facts, self._accounts, recheck, count, first_stamp, strict)
-        with connection.pipeline():
-            self._write(connection, settled, there, facts.known, round_)
-            if alone:
-                connection.execute("COMMIT")
+        trip = Trip(connection)
+        self._write(trip, settled, there, facts.known, round_)
+        if alone:
+            trip.add("COMMIT")
+        trip.go()
         return settled.outcomes
 
-    def _facts(
-        self, connection: PgConnection, needs: Needs, *, begin: bool = False, dry: bool = False
-    ) -> tuple[Facts, int]:
+    def _facts(self, connection: Hearing, needs: Needs, *, begin: bool = False, dry: bool = False) -> tuple[Facts, int]:
         """The freshest rows, locked unless dry, and the first stamp; `begin`: in a transaction that begins here."""
         codec, lock = self._codec, "" if dry else " FOR UPDATE"
-        with connection.pipeline():
-            run = connection.execute
-            if begin:
-                run("BEGIN ISOLATION LEVEL READ COMMITTED")  # each statement sees what was committed meanwhile
-            machines = run(SQL["machines"] + lock, (needs.machines,))
-            if needs.clusters and not dry:
-                run(SQL["lock_clusters"])
-            clusters = run(SQL["all_clusters"]) if needs.clusters else None
-            tenants = run(SQL["tenants"] + lock, (needs.tenants,))
-            kinds, names = [kind for kind, _ in needs.registry], [name for _, name in needs.registry]
-            registry = run(SQL["registry"] + lock, (kinds, names)) if needs.registry else None
-            vms = run(SQL["vms"], (needs.vms,))
-            known = run(SQL["decisions"], (needs.keys,))
-            stamps = run(SQL["coming_stamps" if dry else "next_stamps"], (limit_kinds(),))
-        rows = map(codec.machine, machines.fetchall())
-        first_stamp, limits = _only(stamps)
+        trip = Trip(connection)
+        if begin:
+            trip.add("BEGIN ISOLATION LEVEL READ COMMITTED")  # each statement sees what was committed meanwhile
+        machines = trip.add(SQL["machines"] + lock, needs.machines)
+        if needs.clusters and not dry:
+            trip.add(SQL["lock_clusters"])
+        clusters = trip.add(SQL["all_clusters"]) if needs.clusters else None
+        tenants = trip.add(SQL["tenants"] + lock, needs.tenants)
+        kinds, names = [kind for kind, _ in needs.registry], [name for _, name in needs.registry]
+        registry = trip.add(SQL["registry"] + lock, kinds, names) if needs.registry else None
+        vms = trip.add(SQL["vms"], needs.vms)
+        known = trip.add(SQL["decisions"], needs.keys)
+        stamps = trip.add(SQL["coming_stamps" if dry else "next_stamps"], list(limit_kinds()))
+        found = trip.go()
+        ((first_stamp, limits),) = found[stamps]
         facts = Facts(
-            known={d.key: d for d in map(codec.decided, known.fetchall())},
-            machines={row.spec.name: row for row in rows},
-            tenants=dict(map(codec.tenant, tenants.fetchall())),
-            vms=dict(map(codec.vm, vms.fetchall())),
-            clusters=dict(map(codec.cluster, clusters.fetchall())) if clusters else {},
-            registry={(kind, name): value for kind, name, value in registry.fetchall()} if registry else {},
+            known={d.key: d for d in map(codec.decided, found[known])},
+            machines={row.spec.name: row for row in map(codec.machine, found[machines])},
+            tenants=dict(map(codec.tenant, found[tenants])),
+            vms=dict(map(codec.vm, found[vms])),
+            clusters={} if clusters is None else dict(map(codec.cluster, found[clusters])),
+            registry={} if registry is None else {(kind, name): value for kind, name, value in found[registry]},
             limits=codec.limits(limits),
         )
         return facts, first_stamp
 
     def _write(
         self,
-        connection: PgConnection,
+        trip: Trip,
         settled: Settlement,
         there: set[str | tuple[str, str]],  # tenants and entries of the registry that are not new
         known: Mapping[str, Decided],
         round_: Round | None,
     ) -> None:
-        codec, run = self._codec, connection.execute
+        """Have a settlement written by a trip."""
+        codec = self._codec
 
         def many(name: str, values: Sequence[tuple[Any, ...]]) -> None:
             if values:
-                run(SQL[name], [list(column) for column in zip(*values, strict=True)])
+                trip.add(SQL[name], *map(list, zip(*values, strict=True)))
 
         def remove(name: str, rows: Mapping[str, object]) -> None:
             if gone := [each for each, row in rows.items() if row is None]:
-                run(SQL[name], (gone,))
+                trip.add(SQL[name], gone)
 
         rows = sorted(settled.machines.items())
         many("add_machines", [codec.new_machine_values(row) for name, row in rows if row and name in settled.added])
@@ -261,42 +261,45 @@ class PostgresStore(Tables):
         many("add_registry", [values for values in registry if values[:2] not in there])
         many("remove_registry", sorted(place for place, value in settled.registry.items() if value is None))
         if settled.freed:
-            run(SQL["remove_vms"], (sorted(settled.freed),))
+            trip.add(SQL["remove_vms"], sorted(settled.freed))
         many("add_vms", codec.vm_values(dict(sorted(settled.vms.items()))))
         if again := [key for key in settled.decided if key in known]:
-            run(SQL["reconsider"], (again,))
+            trip.add(SQL["reconsider"], again)
         many("decide", [codec.decided_values(d) for _, d in sorted(settled.decided.items())])
         if settled.entries:  # last of all that could wait for somebody
             agent, number = (round_.agent, round_.number) if round_ else ("", 0)
-            run(SQL["append"], (agent, number, len(settled.entries), encode(settled.entries)))
+            trip.add(SQL["append"], agent, number, len(settled.entries), encode(settled.entries))
         if round_:
-            run(SQL["add_round"], (round_.agent, round_.number, round_.revision, encode(round_)))
+            trip.add(SQL["add_round"], round_.agent, round_.number, round_.revision, encode(round_))
 
     # ---------------------------------------------------------------------------------------------- the feed
 
     def changes(self, since: int, limit: int = 1_000, *, patient: bool = False) -> Feed:
         """What was committed after a revision, as far as the feed is numbered."""
 
-        def follow(connection: PgConnection) -> Feed:
-            with connection.pipeline():
-                connection.execute(SQL["number_changes"], (patient,))
-                rows = connection.execute(SQL["changes"], (since, limit))
-                head = connection.execute(SQL["head"])  # after the rows: what was trimmed meanwhile shows here
-            _, trimmed = _only(head)
+        def follow(connection: Hearing) -> Feed:
+            trip = Trip(connection)
+            trip.add(SQL["number_changes"], patient)
+            trip.add(SQL["changes"], since, limit)
+            trip.add(SQL["head"])  # after the rows: what was trimmed meanwhile shows here
+            _, rows, ((_, trimmed),) = trip.go()
             if since < trimmed:
                 return Feed((), reload=True)
-            return Feed(list(map(feed_row, rows.fetchall())))
+            return Feed(list(map(feed_row, rows)))
 
         return self._use("feed", follow)
 
     def wait(self, since: int, seconds: float) -> bool:
         """Sleep until somebody numbers changes, or the time is up."""
 
-        def listen(connection: PgConnection) -> bool:
-            connection.execute(f"LISTEN {CHANNEL}")
-            connection.execute(SQL["number_changes"], (False,))
-            last, _ = _only(connection.execute(SQL["head"]))
-            if last > since:
+        def listen(connection: Hearing) -> bool:
+            if LISTEN not in connection.prepared:  # by a trip of its own: what is committed from now on is heard of
+                _alone(connection, LISTEN)
+            trip = Trip(connection)
+            trip.add(SQL["number_changes"], False)
+            trip.add(SQL["head"])
+            _, ((last, _),) = trip.go()
+            if last > since or connection.pgconn.notifies():  # one that came together with these answers
                 return True
             return any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
 
@@ -309,7 +312,7 @@ class PostgresStore(Tables):
     def trim(self, keep: int, decisions_seconds: float = math.inf) -> int:
         """Forget all but the last `keep` revisions, and decisions that were committed so long ago."""
 
-        def shorten(connection: PgConnection) -> int:
+        def shorten(connection: Hearing) -> int:
             with connection.transaction():
                 run = connection.execute
                 last, trimmed = _only(run(SQL["lock_zone"]))
@@ -330,7 +333,7 @@ class PostgresStore(Tables):
     def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
         """Overwrite what rows say they add up to, while nobody else writes, and make every follower reload."""
 
-        def rewrite(connection: PgConnection) -> Mending:
+        def rewrite(connection: Hearing) -> Mending:
             with _checked(), connection.transaction():
                 connection.execute(SQL["lock_tables"])
                 connection.execute(SQL["number_changes"], (True,))
@@ -338,7 +341,9 @@ class PostgresStore(Tables):
                 mending = mend(ledger)
                 rows = {row.spec.name: row for row in mending.machines}
                 settled = Settlement(machines=dict(rows), tenants=dict(mending.tenants))
-                self._write(connection, settled, {*ledger.tenants}, {}, None)
+                trip = Trip(connection)
+                self._write(trip, settled, {*ledger.tenants}, {}, None)
+                trip.go()
                 last, _ = _only(connection.execute(SQL["head"]))
                 connection.execute(SQL["advance"], (last + 1,))
                 _forget_until(connection, last + 1)
@@ -353,7 +358,7 @@ class PostgresStore(Tables):
             line.close()
 
 
-def _count(connection: PgConnection, scopes: Mapping[Scope, int], *, dry: bool = False) -> dict[Scope, int]:
+def _count(connection: Hearing, scopes: Mapping[Scope, int], *, dry: bool = False) -> dict[Scope, int]:
     """The sums of scopes, as far as they matter, under their locks unless dry.
 
     They are taken after those of all rows, by everybody, so nobody can wait for one another in a circle. The sums are
@@ -375,10 +380,10 @@ def _lock_number(scope: Scope) -> int:
     return int.from_bytes(digest, signed=True)
 
 
-def _snapshot(look: Callable[[PgConnection], T]) -> Callable[[PgConnection], T]:
+def _snapshot(look: Callable[[Hearing], T]) -> Callable[[Hearing], T]:
     """Reads that all see the same state, and lock nothing."""
 
-    def read(connection: PgConnection) -> T:
+    def read(connection: Hearing) -> T:
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             return look(connection)
@@ -395,29 +400,36 @@ def _checked() -> Iterator[None]:
         raise InvariantBroken(f"the database refuses what was to be written: {error}") from error
 
 
+def _alone(connection: Hearing, statement: str) -> None:
+    """A trip for one statement."""
+    trip = Trip(connection)
+    trip.add(statement)
+    trip.go()
+
+
 def _only(cursor: psycopg.Cursor[Any]) -> tuple[Any, ...]:
     row: tuple[Any, ...] | None = cursor.fetchone()
     assert row is not None
     return row
 
 
-def _forget_until(connection: PgConnection, revision: int) -> None:
+def _forget_until(connection: Hearing, revision: int) -> None:
     for name in ("trim_feed", "trim_rounds", "set_trimmed"):
         connection.execute(SQL[name], (revision,))
 
 
-def _leave_transaction(connection: PgConnection) -> None:
+def _leave_transaction(connection: Hearing) -> None:
     """Whatever went wrong, the connection is good for another transaction, or closed."""
     if connection.closed:
         return
     if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
         try:
-            connection.execute("ROLLBACK")
+            _alone(connection, "ROLLBACK")
         except psycopg.Error:
             connection.close()
 
 
-def _migrate(connection: PgConnection, create: Catalogue | None) -> None:
+def _migrate(connection: Hearing, create: Catalogue | None) -> None:
     """Bring the schema up to date, within the transaction that is open, one process at a time."""
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATING,))
     version = 0

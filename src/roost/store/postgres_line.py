@@ -14,9 +14,10 @@ from psycopg import errors
 from roost.model.errors import StoreUnavailable
 
 T = TypeVar("T")
-PgConnection = psycopg.Connection[tuple[Any, ...]]
+
 SESSION = {
     "application_name": "roost",
+    "client_encoding": "UTF8",
     # Durable before acknowledged, whatever the server's default; and a frozen worker must not hold locks for long.
     "options": "-c synchronous_commit=on -c idle_in_transaction_session_timeout=10000 -c jit=off",
     "connect_timeout": "5",
@@ -32,7 +33,10 @@ RACES = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFa
 OF_THE_WORK = (*RACES, psycopg.IntegrityError, psycopg.DataError, errors.LockNotAvailable)
 # The server has closed the connection: it was idle for too long, it was told to, or another server has taken over.
 CUTS = 2  # connections that may be closed under one piece of work, before the store is said to be away
-CUT = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
+# Or it has forgotten what was prepared on it.
+CUT = (
+    psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction, errors.InvalidSqlStatementName,
+)  # fmt: skip
 
 
 class Silent(psycopg.OperationalError):
@@ -47,6 +51,13 @@ class Hearing(psycopg.Connection[tuple[Any, ...]]):
 
     seconds: float = math.inf
     over = threading.Event()  # of those that nobody told of another one, never
+    names = 0  # that were given to statements
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        # By statement, the name under which the server has it prepared, and those that are just being prepared.
+        self.prepared: dict[str, bytes] = {}
+        self.named: dict[str, bytes] = {}
 
     def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **named: Any) -> T:
         """What psycopg waits for everything by: it asks ten times a second whether to go on."""
@@ -78,7 +89,7 @@ class LockedConnection:
         self._lock = threading.Lock()
         self._connection: Hearing | None = None
 
-    def use(self, work: Callable[[PgConnection], T], seconds: float | None = None) -> T:
+    def use(self, work: Callable[[Hearing], T], seconds: float | None = None) -> T:
         """What comes of some work on the connection.
 
         It is done again, on a fresh connection, if this one turns out to be cut: so it has to be such that it may be
@@ -113,7 +124,7 @@ class LockedConnection:
         return self._connection
 
     @staticmethod
-    def _do(work: Callable[[PgConnection], T], connection: Hearing, seconds: float) -> T:
+    def _do(work: Callable[[Hearing], T], connection: Hearing, seconds: float) -> T:
         connection.seconds = seconds
         try:
             return work(connection)
