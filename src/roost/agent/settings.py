@@ -14,6 +14,7 @@ ROUND_SECONDS = 0.01  # for which a round decides at the most; then the one that
 _DEFAULT = Documented()
 _RANGED = ("retries", "group", "group_vms", "window")
 _SHARED = (*_RANGED, "top")
+ENOUGH, PATIENCE = 16, 0.5  # where many ask at once, and a commit costs nearly the same whatever its size
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class AgentSettings:
     group: int = _DEFAULT.group
     group_vms: int = _DEFAULT.group_vms
     pipeline: int = 2  # rounds that may be under way: 2 decides one while the other is committed, 1 waits
+    enough: int = 1  # operations that are worth a round while another is under way: fewer wait for its answer
+    patience: float = 0.0  # how long to wait for those who were just answered, as a share of what their commit took
     top: int = _DEFAULT.top
     favourites: bool = True  # avoid conflicts by keeping to machines of one's own; else by random draws (Protean)
     window: int = _DEFAULT.window
@@ -32,7 +35,7 @@ class AgentSettings:
     @classmethod
     def of(cls, given: Documented) -> AgentSettings:
         """As a section of settings says."""
-        return cls(**{name: getattr(given, name) for name in _SHARED})
+        return cls(**{name: getattr(given, name) for name in _SHARED}, enough=min(ENOUGH, given.group), patience=PATIENCE)
 
     def __post_init__(self) -> None:
         ranges = {name: between for name in _RANGED if (between := SETTINGS[f"agent.{name}"].about.between)}
