@@ -156,6 +156,7 @@ async def _offer(run: _Run) -> None:
             run.idle.pop().send(due)
         else:
             run.due.append(due)
+    await asyncio.sleep(max(0.0, run.end - time.perf_counter()))  # who is answered until then is idle, too
     for connection in run.idle:
         connection.close()
 
