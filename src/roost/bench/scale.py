@@ -138,6 +138,8 @@ def bench_scale(plan: Plan, progress: ReportProgress = lambda _t, _s: None) -> d
 
 def _fill(url: str, plan: Plan, report: Callable[[float], None]) -> None:
     """Tenants with several VMs, until so much of the zone is in use."""
+    import psycopg
+
     store = open_store(url, create=Zone.synthetic(plan.machines, seed=1))
     agent = open_agent(store)
     draw, numbers = random.Random(1), count()
@@ -149,6 +151,8 @@ def _fill(url: str, plan: Plan, report: Callable[[float], None]) -> None:
         agent.run(*[agent.submit(PlaceVMs(request)) for request in requests])
     agent.close()
     store.close()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")  # else it depends on luck how statements are carried out
 
 
 @contextmanager
@@ -197,8 +201,9 @@ class Fleet:
             self.port = int(bound.getsockname()[1])
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roost-bench-")))
             metrics = folder if len(self._places) > 1 else None
-            made = [ScaleWorker(self._url, self.port, place, folder, metrics) for place in self._places]
-            self._workers = [stack.enter_context(worker) for worker in made]
+            self._workers = [
+                stack.enter_context(ScaleWorker(self._url, self.port, place, folder, metrics)) for place in self._places
+            ]
             for worker in self._workers:
                 worker.hear()  # that it serves
             self._meet()

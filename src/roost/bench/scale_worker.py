@@ -14,7 +14,6 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 from litestar import get
@@ -152,12 +151,9 @@ class ScaleWorker:
     def __enter__(self) -> ScaleWorker:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        assert self.process.stdin is not None
-        self.process.terminate()
-        self.process.stdin.close()
-        self.process.wait()
-        self._log.close()
+    def __exit__(self, *_: object) -> None:
+        with self._log, self.process:  # which closes the lines to it, and waits
+            self.process.terminate()
 
 
 if __name__ == "__main__":

@@ -54,7 +54,6 @@ STAGES = {
     "roost/agent/courier.py:_more": FOLLOW,
     "roost/agent/agent.py:_follow": FOLLOW,
     "roost/agent/agent.py:_reload": FOLLOW,
-    "roost/agent/replica.py:follow": FOLLOW,
     "roost/store/postgres.py:changes": FOLLOW,
     "roost/store/postgres.py:wait": FOLLOW,
     "roost/store/codec.py:feed_row": FOLLOW,
