@@ -32,7 +32,7 @@ from roost.bench.accounting import cpu_of_postgres
 from roost.bench.load import TYPES, Load, LoadReport
 from roost.bench.postgres import ThrowawayPostgres
 from roost.bench.reporting import ReportProgress
-from roost.bench.scale_worker import MEET, REST, SAMPLE, ScaleWorker, WorkerReading
+from roost.bench.scale_worker import COUNT, MEET, REST, SAMPLE, ScaleWorker, WorkerReading
 from roost.bench.service import CREATE, START_SECONDS, WARM_UP_SECONDS, generate
 from roost.model.errors import StoreUnavailable
 from roost.model.request import VM, Request
@@ -45,10 +45,12 @@ LEAD_SECONDS, TAIL_SECONDS = 0.5, 0.3  # of a load, before and after the window 
 LOOK_SECONDS = 0.5  # between looks at how far agents are behind
 FILLED = "filled"  # the database that others are copies of
 MEGABYTE = 1e6
+TABLES = ("placed", "cpu", "stages", "with_a_core_each")
+CaseFigures = Mapping[str, Mapping[str, float]]  # of one case in one turn, by table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ScalePlan:
     """What is measured."""
 
     machines: int = 20_000
@@ -65,7 +67,7 @@ class Plan:
         return {f"{self.rate:,g}/s": self.rate, "saturation": 0.0}
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class FleetReading(msgspec.Struct, frozen=True, kw_only=True):
     """All workers and the database at one moment."""
 
     at: float
@@ -85,8 +87,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 class Window(msgspec.Struct, frozen=True, kw_only=True):
     """What happened between two moments under a load."""
 
-    before: Reading
-    after: Reading
+    before: FleetReading
+    after: FleetReading
     lags: Sequence[int]  # of each worker at several moments
     report: LoadReport
 
@@ -118,13 +120,13 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 # --------------------------------------------------------------------------------------------------------- the bench
 
 
-def bench_scale(plan: Plan, progress: ReportProgress = lambda _t, _s: None) -> dict[str, Any]:
+def bench_scale(plan: ScalePlan, progress: ReportProgress = lambda _t, _s: None) -> dict[str, Any]:
     """Tables of rows, a row for each load and number of workers; each figure is the median of all turns.
 
     What comes first in one turn comes last in the next.
     """
     cases = [(load, workers) for load in plan.loads for workers in plan.workers]
-    found: dict[tuple[str, int], list[dict[str, dict[str, float]]]] = {case: [] for case in cases}
+    found: dict[tuple[str, int], list[CaseFigures]] = {case: [] for case in cases}
     steps, done = plan.repeats * len(cases), count()
     with ThrowawayPostgres() as server:
         _fill(server.create_database(FILLED), plan, lambda share: progress("filling the zone", share))
@@ -133,10 +135,10 @@ def bench_scale(plan: Plan, progress: ReportProgress = lambda _t, _s: None) -> d
                 number = next(done)
                 progress(f"{load}, workers: {workers}", number / steps)
                 found[load, workers].append(_measure(server, plan, plan.loads[load], workers, f"case{number}"))
-    return {name: _rows(name, plan, found) for name in ("placed", "cpu", "stages", "with_a_core_each")}
+    return tables(plan, found)
 
 
-def _fill(url: str, plan: Plan, report: Callable[[float], None]) -> None:
+def _fill(url: str, plan: ScalePlan, report: Callable[[float], None]) -> None:
     """Tenants with several VMs, until so much of the zone is in use."""
     import psycopg
 
@@ -167,11 +169,9 @@ def _copied(server: ThrowawayPostgres, name: str) -> Iterator[str]:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
-def _measure(
-    server: ThrowawayPostgres, plan: Plan, rate: float, workers: int, name: str
-) -> dict[str, dict[str, float]]:
+def _measure(server: ThrowawayPostgres, plan: ScalePlan, rate: float, workers: int, name: str) -> CaseFigures:
     """The figures of one case."""
-    with _copied(server, name) as url, Fleet(url, workers, server.folder / "data") as fleet:
+    with _copied(server, name) as url, WorkerFleet(url, workers, server.folder / "data") as fleet:
         fleet.watch(_load(fleet, plan, plan.rate, WARM_UP_SECONDS), WARM_UP_SECONDS)
         load = _load(fleet, plan, rate, plan.seconds)
         window = fleet.watch(load, plan.seconds)
@@ -179,7 +179,7 @@ def _measure(
     return _figures(window, sampled, shares, workers)
 
 
-def _load(fleet: Fleet, plan: Plan, rate: float, seconds: float) -> Load:
+def _load(fleet: WorkerFleet, plan: ScalePlan, rate: float, seconds: float) -> Load:
     whole = LEAD_SECONDS + seconds + TAIL_SECONDS
     return Load(port=fleet.port, path=CREATE, seconds=whole, connections=plan.connections, rate=rate)
 
@@ -187,7 +187,7 @@ def _load(fleet: Fleet, plan: Plan, rate: float, seconds: float) -> Load:
 # ------------------------------------------------------------------------------------------------------- the workers
 
 
-class Fleet:
+class WorkerFleet:
     """Workers that serve at one port, and the server of their store."""
 
     def __init__(self, url: str, workers: int, data: Path) -> None:
@@ -195,7 +195,7 @@ class Fleet:
         self._url, self._places, self._data = url, range(workers), data
         self._stack = ExitStack()
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self) -> WorkerFleet:
         with ExitStack() as stack:
             bound = stack.enter_context(listen("127.0.0.1", 0, shared=True))  # only keeps the port
             self.port = int(bound.getsockname()[1])
@@ -221,20 +221,18 @@ class Fleet:
             if time.monotonic() > deadline:
                 raise StoreUnavailable(f"{len(missing)} workers never answered")
 
-    def read(self) -> Reading:
+    def read(self) -> FleetReading:
         """How all of them do."""
         workers = [worker.read() for worker in self._workers]
-        return Reading(at=time.perf_counter(), workers=workers, database_cpu=cpu_of_postgres(self._data))
+        return FleetReading(at=time.perf_counter(), workers=workers, database_cpu=cpu_of_postgres(self._data))
 
-    def watch(self, load: Load, seconds: float) -> Window:
+    def watch(self, load: Load, seconds: float, *, sampled: bool = False) -> Window:
         """Look at them while they are under a load, for so long, once it is on them."""
         with ThreadPoolExecutor(1) as threads:
             loading = threads.submit(generate, load)
             self._await(loading)
-            before, lags = self.read(), []
-            while (left := before.at + seconds - time.perf_counter()) > 0:
-                time.sleep(min(left, LOOK_SECONDS))
-                lags += [worker.ask().lag for worker in self._workers]
+            before = self.read()
+            lags = self._look_on(before.at + seconds, SAMPLE if sampled else COUNT)
             after = self.read()
             return Window(before=before, after=after, lags=lags, report=loading.result())
 
@@ -245,20 +243,28 @@ class Fleet:
             time.sleep(0.02)
         time.sleep(LEAD_SECONDS)
 
+    def _look_on(self, until: float, word: str) -> list[int]:
+        """How far each agent is behind, again and again; meanwhile they do as they are told."""
+        lags = self._ask(word)
+        while (left := until - time.perf_counter()) > 0:
+            time.sleep(min(left, LOOK_SECONDS))
+            lags += self._ask(COUNT)
+        self._ask(REST)
+        return lags
+
+    def _ask(self, word: str) -> list[int]:
+        return [worker.ask(word).lag for worker in self._workers]
+
     def sample(self, load: Load, seconds: float) -> tuple[Window, dict[str, float]]:
         """The same while samples are taken of their stacks; also the share of each stage."""
-        for worker in self._workers:
-            worker.ask(SAMPLE)
-        window = self.watch(load, seconds)
-        for worker in self._workers:
-            worker.ask(REST)
+        window = self.watch(load, seconds, sampled=True)
         return window, stages.shares(worker.taken() for worker in self._workers)
 
 
 # ----------------------------------------------------------------------------------------------------------- figures
 
 
-def _figures(window: Window, sampled: Window, shares: Mapping[str, float], workers: int) -> dict[str, dict[str, float]]:
+def _figures(window: Window, sampled: Window, shares: Mapping[str, float], workers: int) -> CaseFigures:
     """Of one turn, by table."""
     commits, conflicts = window.grown("commits"), window.grown("conflicts")
     memory = [worker.resident / MEGABYTE for worker in window.after.workers]
@@ -291,21 +297,27 @@ def _figures(window: Window, sampled: Window, shares: Mapping[str, float], worke
     }
 
 
-def _rows(
-    name: str, plan: Plan, found: Mapping[tuple[str, int], Sequence[Mapping[str, Mapping[str, float]]]]
-) -> list[dict[str, Any]]:
-    rows = []
-    for load in plan.loads:
-        alone = found[load, min(plan.workers)]
-        for workers in plan.workers:
-            turns = found[load, workers]
-            row = {of: _rounded(statistics.median(turn[name][of] for turn in turns)) for of in turns[0][name]}
-            if name == "cpu":
-                pairs = zip(turns, alone, strict=True)
-                ratios = [turn[name]["both_s"] / first[name]["both_s"] for turn, first in pairs]
-                row["times_the_fewest"] = _rounded(statistics.median(ratios))
-            rows.append({"load": load, "workers": workers, **row})
-    return rows
+def tables(plan: ScalePlan, found: Mapping[tuple[str, int], Sequence[CaseFigures]]) -> dict[str, list[dict[str, Any]]]:
+    """Rows of medians over all turns, by table: of what was found for each load and number of workers."""
+    return {
+        name: [
+            _row(name, load, workers, found[load, workers], found[load, min(plan.workers)])
+            for load in plan.loads
+            for workers in plan.workers
+        ]
+        for name in TABLES
+    }
+
+
+def _row(
+    name: str, load: str, workers: int, turns: Sequence[CaseFigures], fewest: Sequence[CaseFigures]
+) -> dict[str, Any]:
+    row = {of: _rounded(statistics.median(turn[name][of] for turn in turns)) for of in turns[0][name]}
+    if name == "cpu":  # turn by turn: what the machine does meanwhile hits both of a turn
+        pairs = zip(turns, fewest, strict=True)
+        ratios = [turn[name]["both_s"] / first[name]["both_s"] for turn, first in pairs]
+        row["times_the_fewest"] = _rounded(statistics.median(ratios))
+    return {"load": load, "workers": workers, **row}
 
 
 def _rounded(value: float) -> float:

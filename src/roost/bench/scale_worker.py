@@ -32,7 +32,7 @@ MEET = "/bench/meet"
 COUNT, SAMPLE, REST = "count", "sample", "rest"
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class ScaleOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker is to serve, and where."""
 
     url: str
@@ -41,7 +41,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     samples: str  # the file that it writes these to
 
 
-class Counted(msgspec.Struct, frozen=True, kw_only=True):
+class AgentCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent has done since it began, and how far it is behind."""
 
     placed_vms: int
@@ -54,7 +54,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerReading(msgspec.Struct, frozen=True, kw_only=True):
     """A worker at one moment."""
 
-    counted: Counted
+    counted: AgentCounts
     cpu: float  # seconds
     resident: int  # bytes
 
@@ -62,7 +62,7 @@ class WorkerReading(msgspec.Struct, frozen=True, kw_only=True):
 # ------------------------------------------------------------------------------------------------------- in the worker
 
 
-def _serve(order: Order) -> None:
+def _serve(order: ScaleOrder) -> None:
     met: list[Service] = []
 
     @get(MEET, **may("read"))
@@ -87,9 +87,9 @@ def _answer(met: list[Service]) -> None:
         _say(msgspec.json.encode(_counted(met[0])))
 
 
-def _counted(service: Service) -> Counted:
+def _counted(service: Service) -> AgentCounts:
     found = service.agent.counters
-    return Counted(
+    return AgentCounts(
         placed_vms=found.placed_vms,
         commits=found.commits,
         conflicts=found.conflicts,
@@ -112,14 +112,14 @@ class ScaleWorker:
     def __init__(self, url: str, port: int, place: int, folder: Path, metrics: Path | None) -> None:
         """`metrics`: where several workers share theirs."""
         self._samples, self._log = folder / f"samples{place}", tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
-        order = Order(url=url, port=port, place=place, samples=str(self._samples))
+        order = ScaleOrder(url=url, port=port, place=place, samples=str(self._samples))
         environment = {**os.environ, "ROOST_LOG_FORMAT": "json", **({SHARED: str(metrics)} if metrics else {})}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "roost.bench.scale_worker", msgspec.json.encode(order).decode()],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=environment,
         )  # fmt: skip
 
-    def ask(self, word: str = COUNT) -> Counted:
+    def ask(self, word: str = COUNT) -> AgentCounts:
         """Have it do something, and hear what it has counted."""
         assert self.process.stdin is not None
         try:
@@ -127,7 +127,7 @@ class ScaleWorker:
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # the log says why
-        return msgspec.json.decode(self.hear(), type=Counted)
+        return msgspec.json.decode(self.hear(), type=AgentCounts)
 
     def hear(self) -> bytes:
         """The next line that it says."""
@@ -157,4 +157,4 @@ class ScaleWorker:
 
 
 if __name__ == "__main__":
-    _serve(msgspec.json.decode(sys.argv[1], type=Order))
+    _serve(msgspec.json.decode(sys.argv[1], type=ScaleOrder))

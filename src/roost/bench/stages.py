@@ -24,8 +24,8 @@ from typing import IO
 
 SECONDS = 0.005  # of computing between samples
 PARSE, DECIDE, SETTLE, ENCODE = "parse and gate", "decide", "settle", "encode"
-COMMIT, FOLLOW, ANSWER, LOOP, OTHER = "commit", "follow", "answer", "loop", "other"
-ALL = (PARSE, DECIDE, SETTLE, ENCODE, COMMIT, FOLLOW, ANSWER, LOOP, OTHER)
+COMMIT, FETCH, FOLLOW, ANSWER, LOOP, OTHER = "commit", "fetch", "follow", "answer", "loop", "other"
+ALL = (PARSE, DECIDE, SETTLE, ENCODE, COMMIT, FETCH, FOLLOW, ANSWER, LOOP, OTHER)
 # By file and function, by file, or by folder: the first that is known counts.
 STAGES = {
     # A request comes in: its bytes are parsed, it passes the gate, and is queued.
@@ -48,16 +48,17 @@ STAGES = {
     "roost/store/postgres.py:commit": COMMIT,
     "roost/store/postgres.py:_commit": COMMIT,
     "roost/store/postgres.py:_settle": COMMIT,
-    # The feed is fetched, and the copy brought up to date with what others did.
-    "roost/agent/courier.py:_read": FOLLOW,
-    "roost/agent/courier.py:_listen": FOLLOW,
-    "roost/agent/courier.py:_more": FOLLOW,
+    # The feed is fetched, by threads of its own.
+    "roost/agent/courier.py:_read": FETCH,
+    "roost/agent/courier.py:_listen": FETCH,
+    "roost/agent/courier.py:_more": FETCH,
+    "roost/store/postgres.py:changes": FETCH,
+    "roost/store/postgres.py:wait": FETCH,
+    "roost/store/codec.py:feed_row": FETCH,
+    # The copy is brought up to date with what the feed says that others did.
     "roost/agent/agent.py:_follow": FOLLOW,
     "roost/agent/agent.py:_reload": FOLLOW,
-    "roost/store/postgres.py:changes": FOLLOW,
-    "roost/store/postgres.py:wait": FOLLOW,
-    "roost/store/codec.py:feed_row": FOLLOW,
-    "roost/store/codec.py:<lambda>": FOLLOW,  # entries of the feed, decoded when somebody asks for them
+    "roost/store/codec.py:<lambda>": FOLLOW,  # entries of the feed are decoded when somebody asks for them
     # What the store said is taken in, and whoever asked is answered.
     "roost/agent/agent.py:_take_in": ANSWER,
     "roost/agent/outcomes.py": ANSWER,

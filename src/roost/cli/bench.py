@@ -221,12 +221,12 @@ def scale(
     second for all, then as fast as they are answered.
 
     \b
-      roost bench scale                          1, 2, 4 and 8 workers; about ten minutes
+      roost bench scale                          takes about ten minutes
       roost bench scale --workers 1 --workers 4 --repeats 1 -o json
     """
-    from roost.bench.scale import Plan, bench_scale
+    from roost.bench.scale import ScalePlan, bench_scale
 
-    plan = Plan(
+    plan = ScalePlan(
         machines=machines,
         full=full,
         workers=sorted(set(workers or (1, 2, 4, 8))),
