@@ -70,7 +70,6 @@ class _Run:
         self.open = 0
         self.due: deque[float] = deque()  # when, of requests that found no idle connection
         self.idle: list[_Connection] = []
-        self.over = False  # no more requests are due
         token = f"Authorization: Bearer {load.token}\r\n" if load.token else ""
         self._head = (
             f"POST {load.path} HTTP/1.1\r\nHost: localhost\r\n{token}Content-Type: application/json\r\n".encode()
@@ -112,7 +111,7 @@ class _Connection(asyncio.Protocol):
         if run.load.rate:
             if run.due:
                 self.send(run.due.popleft())
-            elif not run.over:
+            elif now < run.end:
                 run.idle.append(self)
             else:
                 self._transport.close()
@@ -157,7 +156,7 @@ async def _offer(run: _Run) -> None:
             run.idle.pop().send(due)
         else:
             run.due.append(due)
-    run.over = True
+    await asyncio.sleep(max(0.0, run.end - time.perf_counter()))  # who is answered until then is idle, too
     for connection in run.idle:
         connection.close()
 

