@@ -42,7 +42,8 @@ STAGES = {
     "roost/store/scopes/": SETTLE,
     # Values become what the database takes, and rows become values.
     "roost/store/codec.py": ENCODE,
-    "psycopg/_queries.py": ENCODE,
+    "roost/store/postgres_trip.py:add": ENCODE,
+    "roost/store/postgres_trip.py:_rows": ENCODE,
     # The rest of a commit: talking to the database.
     "roost/agent/courier.py:_carry": COMMIT,
     "roost/store/postgres.py:commit": COMMIT,
@@ -58,7 +59,6 @@ STAGES = {
     # The copy is brought up to date with what the feed says that others did.
     "roost/agent/agent.py:_follow": FOLLOW,
     "roost/agent/agent.py:_reload": FOLLOW,
-    "roost/store/codec.py:<lambda>": FOLLOW,  # entries of the feed are decoded when somebody asks for them
     # What the store said is taken in, and whoever asked is answered.
     "roost/agent/agent.py:_take_in": ANSWER,
     "roost/agent/outcomes.py": ANSWER,

@@ -37,9 +37,10 @@ class Trip:
 
     def go(self) -> list[Rows]:
         """The rows of each statement. If one fails, its error is raised, and those after it were not done."""
-        connection = self._connection
-        answers = connection.wait(self._go())
-        reader, found = Transformer(connection), list[Rows]()
+        return self._rows(self._connection.wait(self._go()))
+
+    def _rows(self, answers: Sequence[pq.abc.PGresult]) -> list[Rows]:
+        reader, found = Transformer(self._connection), list[Rows]()
         for answer in answers:
             if answer.status == pq.ExecStatus.TUPLES_OK:
                 reader.set_pgresult(answer)
