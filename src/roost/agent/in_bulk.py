@@ -43,6 +43,7 @@ class InBulk:
         self._at: list[int] = []
         self._which: list[int] = []
         self._signs: list[int] = []
+        self._left: list[int] = []  # machines that something has left
         self._begin(replica.allocator.shapes)
 
     def _begin(self, shapes: Shapes) -> None:
@@ -53,15 +54,9 @@ class InBulk:
         self._table = np.zeros(64, vm_row_type(self._replica.allocator.zone))
 
     def add_row(self, row: FeedRow) -> bool:
-        """Take in what a row of the feed brings, rows of machines excepted; False, and nothing is done, if it cannot.
-
-        What the copy knows already (a machine whose row came with a conflict, a VM that is off the rows and leaves) is
-        for the replica to sort out.
-        """
+        """Take in what a row of the feed brings, rows of machines excepted; False, and nothing is done, if it cannot."""
         replica = self._replica
         if (briefs := row.briefs()) is None:
-            return False
-        if (replica.adopted or replica.leaving) and self._touches_known(briefs):
             return False
         if self._shapes is not replica.allocator.shapes or len(self._places) + len(self._written) > MOST_KNOWN:
             self.flush()
@@ -71,16 +66,6 @@ class InBulk:
         for brief in briefs:
             self._add(brief)
         return True
-
-    def _touches_known(self, briefs: Sequence[Brief | Entry]) -> bool:
-        """Whether something of it is on the copy already, or off it."""
-        replica = self._replica
-        index, adopted, leaving = replica.allocator.zone.machine_index, replica.adopted, replica.leaving
-        return any(
-            any(index[machine] in adopted for machine in brief.versions)
-            or any(gone.vm in leaving for gone in brief.released)
-            for brief in briefs
-        )
 
     def _know_all(self, briefs: Sequence[Brief | Entry]) -> bool:
         """Whether the shape of each VM that comes is known by now; it is not if it is its tenant's own."""
@@ -117,14 +102,17 @@ class InBulk:
         replica, name = self._replica, brief.tenant
         allocator, fed = replica.allocator, replica.fed
         index, tenants = allocator.zone.machine_index, allocator.tenants
+        known_by_now: list[int] = []  # machines whose rows came with a conflict, and had this already
         for machine, version in brief.versions.items():
             at = index[machine]
             if version > fed[at]:
                 fed[at] = version
+            if replica.adopted and replica.passes(at, version):
+                known_by_now.append(at)
         tenant = known = tenants.get(name)
         if brief.released:
             for gone in brief.released:
-                self._release(gone)
+                self._release(gone, known_by_now)
             tenant = tenants.get(name)
             if known is not None and brief.placed:
                 tenant = tenants[name] = known  # its only VM has moved: it is the same tenant still
@@ -145,9 +133,10 @@ class InBulk:
                 else:
                     vms[placed.vm] = own[placed.vm] = running
                     note_on(running)
-                self._at.append(at)
-                self._which.append(place)
-                self._signs.append(1)
+                if at not in known_by_now:
+                    self._at.append(at)
+                    self._which.append(place)
+                    self._signs.append(1)
         if known is not None and known.constraints != UNCONSTRAINED:
             replica.relief.change(name)
         if tenant is not None and brief.after > tenant.stamp:
@@ -167,20 +156,21 @@ class InBulk:
             known = self._constraints[text] = _constraints(text)
         return known
 
-    def _release(self, gone: BriefVM | PlacedVM) -> None:
+    def _release(self, gone: BriefVM | PlacedVM, known_by_now: Sequence[int]) -> None:
         running = self._replica.strike(gone.vm, gone.machine)
-        self._at.append(running.machine)
-        self._which.append(self._place_of(running.shape))
-        self._signs.append(-1)
+        self._left.append(running.machine)
+        if not self._replica.has_left(running) and running.machine not in known_by_now:
+            self._at.append(running.machine)
+            self._which.append(self._place_of(running.shape))
+            self._signs.append(-1)
 
     def flush(self) -> None:
         """Let the rows be as the books."""
-        if not self._at:
-            return
-        replica, at, signs = self._replica, np.array(self._at), np.array(self._signs)
-        replica.view.place_many(at, np.array(self._which), signs, self._table)
-        self._at.clear()
-        self._which.clear()
-        self._signs.clear()
-        if (left := at[signs < 0]).size:
-            replica.relieve(left)
+        if self._at:
+            columns = np.array(self._at), np.array(self._which), np.array(self._signs)
+            self._replica.view.place_many(*columns, self._table)
+            for each in (self._at, self._which, self._signs):
+                each.clear()
+        if self._left:
+            self._replica.relieve(np.array(self._left))
+            self._left.clear()

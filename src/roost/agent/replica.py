@@ -314,6 +314,19 @@ class Replica:
         if self.adopted.get(machine, version + 1) <= version:
             del self.adopted[machine]
 
+    def passes(self, machine: int, version: int) -> bool:
+        """The feed brings a machine of some version; whether its row has that already, as it came with a conflict."""
+        known = self.adopted.get(machine, -1)
+        self._passed(machine, version)
+        return version <= known
+
+    def has_left(self, running: RunningVM) -> bool:
+        """The feed releases a VM; whether it is off the rows already, as it was to give way or to go elsewhere."""
+        if self.leaving.get(running.name) is not running:
+            return False
+        del self.leaving[running.name]
+        return True
+
     def apply(self, entry: Entry) -> None:
         """Let a copy that runs not ahead be as it is after the next entry."""
         self._apply(entry, None)
@@ -339,9 +352,7 @@ class Replica:
         known = allocator.tenants.get(entry.tenant)
         for placed in entry.released:
             running = self.strike(placed.vm, placed.machine)
-            if self.leaving.get(placed.vm) is running:  # it is off the rows already
-                del self.leaving[placed.vm]
-            elif news[placed.machine]:
+            if not self.has_left(running) and news[placed.machine]:
                 view.remove(running.machine, running.shape)
             self._relieve(running.machine)
         if known is not None and entry.placed:

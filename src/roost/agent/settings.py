@@ -35,7 +35,9 @@ class AgentSettings:
     @classmethod
     def of(cls, given: Documented) -> AgentSettings:
         """As a section of settings says."""
-        return cls(**{name: getattr(given, name) for name in _SHARED}, enough=min(ENOUGH, given.group), patience=PATIENCE)
+        return cls(
+            **{name: getattr(given, name) for name in _SHARED}, enough=min(ENOUGH, given.group), patience=PATIENCE
+        )
 
     def __post_init__(self) -> None:
         ranges = {name: between for name in _RANGED if (between := SETTINGS[f"agent.{name}"].about.between)}
