@@ -8,9 +8,9 @@
 A round is what is decided between two looks at the store's answers and feed, so all of it saw the same revision. The
 next round is decided while the last one is being committed.
 
-A commit costs nearly the same whatever its size, so where there is much to do, rounds should be large. One that would be
-small waits for the answer of the one under way; and as whoever was just answered probably asks again, it waits for them,
-too, for a part of the time that their commit took. Where requests come one by one, nobody waits. See decision 55.
+A commit costs nearly the same whatever its size, so where there is much to do, rounds should be large. One that would
+be small waits for the answer of the one under way; and as whoever was just answered probably asks again, it waits for
+them, too, for a part of the time that their commit took. Where requests come one by one, nobody waits. See decision 55.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class InBulk:
         self._table = np.zeros(64, vm_row_type(self._replica.allocator.zone))
 
     def add_row(self, row: FeedRow) -> bool:
-        """Take in what a row of the feed brings, rows of machines excepted; False, and nothing is done, if it cannot."""
+        """Take in what a row of the feed brings, but for rows of machines; False, and nothing is done, if it cannot."""
         replica = self._replica
         if (briefs := row.briefs()) is None:
             return False

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from prometheus_client import Histogram
 
 from roost.api import logs
 from roost.api.problems import MEDIA_TYPE, Refused, of_error
@@ -73,7 +72,6 @@ class Gate:
         `express`: by method and path, a shorter way through; see `roost.api.express`.
         """
         self._app, self._service, self._loopback, self._express = app, service, loopback, express or {}
-        self._times: dict[tuple[str, str, int], Histogram] = {}
         self._arriving = 0  # bytes of bodies that are not whole yet
         self._buckets: dict[str, tuple[float, float]] = {}  # by token: what it may still ask, and when that was so
 
@@ -227,7 +225,7 @@ class Gate:
     def _note(self, scope: Any, asking: Asking, seconds: float) -> None:
         method, status = scope["method"], asking.status
         route = scope.get("path_template") or "unmatched"
-        self._time(method if method in WRITES else "GET", route, status).observe(seconds)
+        self._service.metrics.answered(method if method in WRITES else "GET", route, status, seconds)
         wanted = self._service.settings.log.requests
         if wanted == "failed" and status < 500:
             return
@@ -246,14 +244,6 @@ class Gate:
         if asking.trace_id:
             line["trace_id"] = asking.trace_id
         logs.request(line)
-
-    def _time(self, method: str, route: str, status: int) -> Histogram:
-        """The histogram of a kind of request; finding it by its labels takes longer than using it."""
-        kind = method, route, status
-        found = self._times.get(kind)
-        if found is None:
-            found = self._times[kind] = self._service.metrics.requests.labels(method, route, str(status))
-        return found
 
 
 def service_ready(service: Service) -> None:

@@ -16,6 +16,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from roost.admission.standing import Standing, standings
 from roost.agent.operation import Status
 from roost.agent.ticket import Ticket
+from roost.api.tally import Tally, Times
 from roost.engine.statistics import RuleFilter
 from roost.model.request import HOLD
 from roost.model.thresholds import PURPOSES
@@ -129,7 +130,23 @@ class Metrics:
         self.memory = gauge("cache_bytes", "Memory of an agent, by what holds it.", "class", mode="livesum")
         self._seen: dict[tuple[str, ...], float] = {}
         self._clusters: set[str] = set()  # that were measured last
-        self._results: dict[tuple[str, Status], Counter] = {}  # finding one by its labels takes longer than using it
+        # What is counted for every request. Finding one by its labels takes longer than using it.
+        self._results: dict[tuple[str, Status], Tally] = {}
+        self._times: dict[tuple[str, str, int], Times] = {}
+        self._placed, self._waited, self._decided = Tally(self.placed), Times(self.waited), Times(self.decided)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        kind = method, route, status
+        if (times := self._times.get(kind)) is None:
+            times = self._times[kind] = Times(self.requests.labels(method, route, str(status)))
+        times.note(seconds)
+
+    def _pour(self) -> None:
+        """Tell what was counted since the last time."""
+        counted: tuple[Tally | Times, ...] = self._placed, self._waited, self._decided
+        for each in (*counted, *self._results.values(), *self._times.values()):
+            each.pour()
 
     def note(self, ticket: Ticket, policy: str) -> None:
         """A request to place was answered; `policy` decided."""
@@ -137,16 +154,16 @@ class Metrics:
         assert answer is not None
         kind = policy, answer.status
         if (attempts := self._results.get(kind)) is None:
-            attempts = self._results[kind] = self.attempts.labels(policy, RESULTS[answer.status])
-        attempts.inc()
+            attempts = self._results[kind] = Tally(self.attempts.labels(policy, RESULTS[answer.status]))
+        attempts.add()
         if answer.status == "done" and not answer.replayed:
-            self.placed.inc(len(answer.placements))
+            self._placed.add(len(answer.placements))
             if answer.evicted and ticket.decision is not None:
                 self._note_evictions(ticket.decision)
         if answer.status == "declined" and ticket.decision is not None:
             self.unplaced.labels(PURPOSES[ticket.decision.purpose]).inc()
-        self.waited.observe(answer.waited_us / 1e6)
-        self.decided.observe(answer.decided_us / 1e6)
+        self._waited.note(answer.waited_us / 1e6)
+        self._decided.note(answer.decided_us / 1e6)
         if answer.retries:
             self.retries.inc(answer.retries)
 
@@ -163,6 +180,7 @@ class Metrics:
 
     def measure(self, service: Service) -> None:
         """Look at the zone and the agent; cheap enough for every second."""
+        self._pour()
         agent = service.agent
         allocator, counters = agent.allocator, agent.counters
         usage = allocator.usage()
@@ -246,7 +264,8 @@ class Metrics:
         return now - before if now >= before else now
 
     def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
+        """All of it, as Prometheus reads it; of other workers, what they told last."""
+        self._pour()
         if os.environ.get(SHARED):
             shared = CollectorRegistry()
             MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
