@@ -63,7 +63,7 @@ class Books:
         self.tenants, self.vms = tenants, vms
         self._by_machine.stock(vms.values())
         for name, running in vms.items():
-            _tenant(tenants, running.tenant).vms[name] = running
+            (tenants.get(running.tenant) or _tenant(tenants, running.tenant)).vms[name] = running
 
     def enter(self, running: RunningVM, *, named: bool = True) -> None:
         """Write a VM into the books; the rows are another matter. Not `named`: another VM has its name for now."""
