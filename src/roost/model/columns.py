@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, fields
 from itertools import compress
-from operator import not_
+from operator import attrgetter, not_
 from typing import Any, Protocol, Self
+
+import msgspec
 
 from roost.model.inventory import MachineSpec
 
 
-class Columns:
+class Columns(msgspec.Struct, frozen=True, eq=False):
     """A list for each field, all of them in the same order. Whoever is given some leaves them as they are."""
 
-    __slots__ = ()
-
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """The fields."""
-        return tuple(field.name for field in fields(cls))  # type: ignore[arg-type]  # every kind is a dataclass
-
     @property
-    def lists(self) -> list[list[Any]]:
+    def lists(self) -> tuple[list[Any], ...]:
         """The lists, in the order of the fields."""
-        return [getattr(self, name) for name in self.names()]
+        return msgspec.structs.astuple(self)
 
     def take(self, at: Sequence[int]) -> Self:
         """Those at these places, in this order."""
@@ -73,8 +67,7 @@ class Holding(Protocol):
         """Another one after every change."""
 
 
-@dataclass(frozen=True, slots=True)
-class MachineColumns(Columns):
+class MachineColumns(Columns, frozen=True, eq=False):
     """What machines are, what they hold, and how they are: the fields of a `Holding` and of its condition."""
 
     spec: list[MachineSpec]
@@ -91,4 +84,7 @@ class MachineColumns(Columns):
     @classmethod
     def of(cls, holdings: Sequence[Holding]) -> MachineColumns:
         """These rows of an authority."""
-        return cls(*([getattr(holding, name) for holding in holdings] for name in cls.names()))
+        return cls(*[list(map(value, holdings)) for value in _values])
+
+
+_values = tuple(map(attrgetter, MachineColumns.__struct_fields__))

@@ -16,8 +16,7 @@ from roost.model.request import VM, Constraints
 from roost.store.ledger import ClusterRow, Ledger, MachineRow, TenantRow, VMRow
 
 
-@dataclass(frozen=True, slots=True)
-class TenantColumns(Columns):
+class TenantColumns(Columns, frozen=True, eq=False):
     """The tenants that have VMs."""
 
     name: list[str]
@@ -26,8 +25,7 @@ class TenantColumns(Columns):
     vms: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class VMColumns(Columns):
+class VMColumns(Columns, frozen=True, eq=False):
     """The VMs that run. Those that ask for the same share what they ask for."""
 
     name: list[str]
@@ -117,11 +115,7 @@ def _spoken_of(entries: Sequence[Entry]) -> tuple[set[str], set[str], set[str]]:
     """The names of the machines, tenants and VMs whose rows some entries change."""
     machines, tenants, vms = set[str](), set[str](), set[str]()
     for entry in entries:
+        machines.update(entry.versions, (spec.name for spec in (*entry.added, *entry.removed)))
         tenants.add(entry.tenant)
-        machines.update(entry.versions)
-        machines.update(change.machine for change in entry.conditions)
-        machines.update(spec.name for spec in (*entry.added, *entry.removed))
-        for each in (*entry.placed, *entry.released):
-            machines.add(each.machine)
-            vms.add(each.vm)
+        vms.update(each.vm for each in (*entry.placed, *entry.released))
     return machines, tenants, vms
