@@ -23,8 +23,9 @@ from roost.model.zone import Zone
 from roost.rules.own import NONE, OwnRules
 from roost.rules.policy import Policy, file_of
 from roost.settings import POSTGRES, StoreSection, without_password
+from roost.store.columns import ZoneColumns
 from roost.store.contract import Commission, Record, Register, Store
-from roost.store.ledger import STARTING, Ledger
+from roost.store.ledger import STARTING
 from roost.store.memory import MemoryStore
 from roost.store.plainly import NoMachines, insist
 from roost.store.sqlite import SqliteStore
@@ -181,7 +182,7 @@ def open_agent(
     patience: float = StoreSection.patience_seconds,
     notify: Callable[[], None] = lambda: None,
     background: Callable[[Callable[[], Loaded]], Future[Loaded]] | None = None,
-    prepare: Callable[[Ledger], None] = lambda _: None,
+    prepare: Callable[[ZoneColumns], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,
 ) -> Agent:

@@ -21,6 +21,7 @@ from roost.model.registry import THRESHOLD
 from roost.model.request import VM, Request
 from roost.model.thresholds import Thresholds
 from roost.rules.policy import Policy
+from roost.store.columns import ZoneColumns
 from roost.store.contract import Store
 from roost.store.history import ledger_at
 from roost.store.recheck import Recheck
@@ -116,7 +117,8 @@ def test_the_past_has_the_thresholds_of_then(store: Store) -> None:
     assert do(agent, PlaceVMs(Request("web", [VM("small", cluster="c2")])), "refused").status == "declined"
     assert do(agent, entry("c2", Thresholds(new=1))).ok
     assert do(agent, PlaceVMs(Request("web", [VM("small", cluster="c2")]))).ok
-    assert Replica(ledger_at(store, then), POLICY).view.clusters["thresholds"].tolist() == [[0, 0, 0], [4, 0, 0]]
+    past = ZoneColumns.of(ledger_at(store, then))
+    assert Replica(past, POLICY).view.clusters["thresholds"].tolist() == [[0, 0, 0], [4, 0, 0]]
     told = recall(store, "refused", lambda _: POLICY).explanation
     assert told.failure == "threshold"
     assert "4 cluster keeps its empty machines from new deployments" in told.summary
@@ -142,7 +144,7 @@ def test_a_snapshot_takes_thresholds_along(store: Store, recheck: Recheck) -> No
     store.commit([register("t", "somebody", "secret", kind="token")], recheck)
     copy = decode_snapshot(encode_snapshot(store.load()))
     assert list(copy.registry) == [(THRESHOLD, "c1")]
-    assert Replica(copy, POLICY).view.clusters["thresholds"].tolist() == [[3, 2, 1], [0, 0, 0]]
+    assert Replica(ZoneColumns.of(copy), POLICY).view.clusters["thresholds"].tolist() == [[3, 2, 1], [0, 0, 0]]
 
 
 @pytest.mark.parametrize("url", ["memory:", "zone.db"])

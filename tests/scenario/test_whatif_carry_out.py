@@ -22,6 +22,7 @@ from roost.model.request import HOLD, VM, Constraints, Request
 from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.audit import audit
+from roost.store.columns import ZoneColumns
 from roost.store.contract import Store
 from roost.store.memory import MemoryStore
 from roost.whatif.agent_mover import AgentMover
@@ -163,7 +164,7 @@ def test_a_zone_of_5000_machines_gets_two_points_denser_while_others_place_and_r
     entries = [entry for row in store.changes(ledger.revision, 10**6).rows for entry in row.entries if entry.eviction]
     gave_way = {vm.vm for entry in entries for vm in entry.released}
     assert set(now.vms) == {*ledger.vms, *others.vms} - gave_way, "none is lost, and none is there twice"
-    assert Replica(now, DEFAULT).allocator.usage().packing_density - plan.before.density > 0.02
+    assert Replica(ZoneColumns.of(now), DEFAULT).allocator.usage().packing_density - plan.before.density > 0.02
 
 
 # ---------------------------------------------------------------------------------------------------- made to fail

@@ -18,6 +18,7 @@ LARGE_FILES = {
 LARGE_CLASSES = {
     "Allocator": "To decide takes who runs what, the rows and the policies at once. Each is a base with a file of its "
     "own (Books, ZoneCopy, Arms); the file of the allocator only decides.",
+    "PreparingStore": "Two more than a store promises, who are asked by one courier alone.",
     "PostgresStore": "More than twenty are the contract of a store; most of them, what only reads, are written once "
     "for every dialect, in Tables.",
     "SqliteStore": "The same, and a connection for each kind of reader.",

@@ -1,4 +1,4 @@
-"""Looks at the feed keep a distance, so that they take little of a busy machine; who waits for news has them at once."""
+"""Looks at the feed keep a distance: they take little of a busy machine. Who waits for news has them at once."""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ from roost.agent.agreement import check_against, check_sums
 from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.context import Context
 from roost.agent.courier import Courier, Delivery, Group
+from roost.agent.loading import uncollected
 from roost.agent.operation import Answer, Operation
 from roost.agent.outcomes import Outcomes
 from roost.agent.replica import Replica, RoundAhead
@@ -46,9 +47,9 @@ from roost.placing.allocator import Allocator
 from roost.placing.search import Search
 from roost.placing.victims import MustWait
 from roost.store import contract as store
+from roost.store.columns import ZoneColumns
 from roost.store.contract import Conflict, Outcome, Proposal, Round, Store
 from roost.store.feed import FeedRow
-from roost.store.ledger import Ledger
 
 MUCH = 256  # VMs answered for and entries taken in, after which a step ends
 LONGEST_WAIT = 0.01  # seconds, for those who were just answered
@@ -96,7 +97,7 @@ class Agent:
         settings: AgentSettings | None = None,
         limits: CacheLimits | None = None,
         background: Callable[[Callable[[], Loaded]], Future[Loaded]] | None = None,
-        prepare: Callable[[Ledger], None] = lambda _: None,
+        prepare: Callable[[ZoneColumns], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -127,11 +128,12 @@ class Agent:
 
     _loading: Future[Loaded] | None  # a fresh copy, if one is being made
 
-    def _load(self, prepare: Callable[[Ledger], None] = lambda _: None) -> Loaded:
+    def _load(self, prepare: Callable[[ZoneColumns], None] = lambda _: None) -> Loaded:
         """A fresh copy of everything."""
-        split, ledger = self.split, self.store.load()
-        prepare(ledger)
-        replica = Replica(ledger, split, self.seed, limits=self._limits, clock=self._clock)
+        with uncollected():
+            split, columns = self.split, self.store.columns()
+            prepare(columns)
+            replica = Replica(columns, split, self.seed, limits=self._limits, clock=self._clock)
         return Loaded(replica, split)
 
     def _begin(self, loaded: Loaded) -> None:

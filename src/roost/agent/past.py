@@ -16,6 +16,7 @@ from roost.placing.books import RunningVM
 from roost.placing.decision import Decision
 from roost.placing.gang import Trial, closed_units
 from roost.placing.seating import seating
+from roost.store.columns import ZoneColumns
 from roost.store.contract import Decided, Round, Store, Victim
 from roost.store.history import ledger_at
 
@@ -30,7 +31,7 @@ def recall(store: Store, key: str, policy_of: Callable[[str], RulePolicy]) -> De
         raise InvalidInput("key", f"{key!r} placed nothing", "only placements are explained")
     record = decided.record
     seen = _round(store, record.agent, record.round)
-    replica = Replica(ledger_at(store, seen.revision), policy_of(record.policy), seen.seed)
+    replica = Replica(ZoneColumns.of(ledger_at(store, seen.revision)), policy_of(record.policy), seen.seed)
     _see_what_it_saw(store, replica, seen, record.position)
     allocator = replica.allocator
     allocator.engine.rng[0] = record.lots

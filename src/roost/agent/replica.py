@@ -49,11 +49,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roost.agent.in_bulk import InBulk
+from roost.agent.loading import running_of, tenants_of
 from roost.agent.registry import Registry
 from roost.agent.relief import Relief
 from roost.agent.waiting import WaitingBook
 from roost.engine.choice import BEST, Choice
-from roost.engine.recheck import rows_of
+from roost.engine.recheck import rows_from, rows_of
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
 from roost.engine.side_tables import FORESIGHT
@@ -70,12 +71,13 @@ from roost.model.thresholds import Purpose, Thresholds, of_row
 from roost.model.waiting import Waiting
 from roost.model.zone import CONDITION
 from roost.placing.allocator import Allocator
-from roost.placing.books import RunningVM, Tenant
+from roost.placing.books import RunningVM
 from roost.placing.decision import Decision
 from roost.placing.search import Search
+from roost.store.columns import ZoneColumns
 from roost.store.contract import Victim
 from roost.store.feed import FeedRow
-from roost.store.ledger import Ledger, MachineRow
+from roost.store.ledger import MachineRow
 
 
 class Ahead(msgspec.Struct, eq=False, gc=False):
@@ -104,30 +106,26 @@ class Replica:
 
     def __init__(
         self,
-        ledger: Ledger,
+        loaded: ZoneColumns,
         policy: RulePolicy | PolicySplit,
         seed: int = 0,
         *,
         limits: CacheLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        zone = zone_of(ledger.catalogue, (row.spec for row in ledger.machines.values()))
-        self.revision = ledger.revision
+        zone = zone_of(loaded.catalogue, loaded.machines.spec)
+        self.revision = loaded.revision
         self.allocator = allocator = Allocator(zone, policy, seed, limits=limits, clock=clock)
         self.relief = Relief(len(zone.clusters))  # whatever may give room to VMs that found none
-        rows = [ledger.machines[name] for name in zone.machine_names]
-        allocator.view.restock(rows_of(zone, rows, allocator.numbers))
+        at = {spec.name: i for i, spec in enumerate(loaded.machines.spec)}
+        machines = loaded.machines.take([at[name] for name in zone.machine_names])
+        allocator.view.restock(rows_from(zone, machines, allocator.numbers))
         for c, name in enumerate(zone.cluster_names):
-            if ledger.clusters[name].quarantined:
+            if loaded.clusters[name].quarantined:
                 allocator.view.set_quarantine(c, True)
-        for name, tenant in ledger.tenants.items():
-            allocator.tenants[name] = Tenant(tenant.constraints, stamp=tenant.stamp)
-        index, shape = zone.machine_index, allocator.running_shape
-        for vm in ledger.vms.values():
-            placed = vm.placed
-            allocator.enter(RunningVM(placed, vm.tenant, index[placed.machine], shape(placed.spec, vm.tenant)))
+        allocator.stock(tenants_of(loaded.tenants), running_of(allocator, loaded.vms))
         # By machine row: the version that the feed brought last, and the one learnt from a conflict.
-        self.fed = [row.version for row in rows]
+        self.fed = list(machines.version)
         self.adopted: dict[int, int] = {}
         self.ahead: dict[int, RoundAhead] = {}  # by round
         # VMs of others whose names the agent has given to VMs ahead of the feed. When the feed gets there, they are
@@ -136,9 +134,9 @@ class Replica:
         # Those that give way to what was placed ahead of the feed, or were placed elsewhere, stay in the books until it
         # says so, too.
         self.leaving = allocator.leaving
-        self.registry = Registry(ledger.registry)
+        self.registry = Registry(loaded.registry)
         self.waiting = WaitingBook()
-        for (kind, name), value in ledger.registry.items():
+        for (kind, name), value in loaded.registry.items():
             apply_entry(self, kind, name, value)
         self.reshaped = False  # the zone has other machines by now: load it anew
         self._in_bulk = InBulk(self)

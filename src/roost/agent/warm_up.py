@@ -12,15 +12,15 @@ from roost.model.request import VM, Request
 from roost.model.rows import MachineState
 from roost.model.zone import Zone
 from roost.placing.allocator import Allocator
-from roost.store.ledger import Ledger
+from roost.store.columns import ZoneColumns
 
 WHO = "warm-up"
 
 
-def sample_of(ledger: Ledger) -> Zone:
+def sample_of(loaded: ZoneColumns) -> Zone:
     """A machine of each cluster: what is compiled for this is what the whole zone needs."""
-    one_each = {row.spec.cluster: row.spec for row in ledger.machines.values()}
-    return zone_of(ledger.catalogue, one_each.values())
+    one_each = {spec.cluster: spec for spec in loaded.machines.spec}
+    return zone_of(loaded.catalogue, one_each.values())
 
 
 def warm_up(zone: Zone, policy: RulePolicy, *, looking: bool = False) -> None:

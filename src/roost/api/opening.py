@@ -15,8 +15,8 @@ from roost.api.switching import PolicySwitch
 from roost.engine.ruleset import PolicySplit
 from roost.model.errors import InvalidInput, StoreUnavailable
 from roost.settings import Settings
+from roost.store.columns import ZoneColumns
 from roost.store.contract import Store
-from roost.store.ledger import Ledger
 from roost.wire.policies import Active
 from roost.wiring import ensure_store, open_agent, open_store
 
@@ -68,13 +68,13 @@ class Opening:
     def _agent_by(self, store: Store, split: PolicySplit) -> Agent:
         given = self._settings.agent
 
-        def prepare(ledger: Ledger) -> None:
+        def prepare(loaded: ZoneColumns) -> None:
             """Nobody's first request is to wait for a compiler."""
-            sample = sample_of(ledger)
+            sample = sample_of(loaded)
             for policy in split.policies:
                 self._do(f"compiling the rules of {policy.name}")
                 warm_up(sample, policy)
-            self._do(f"loading {len(ledger.machines):,} machines and {len(ledger.vms):,} VMs")
+            self._do(f"loading {len(loaded.machines.spec):,} machines and {len(loaded.vms.name):,} VMs")
 
         self._do("reading the zone")
         return open_agent(

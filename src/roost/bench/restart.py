@@ -62,7 +62,7 @@ def _restart(kind: str, url: str, zone: Zone, vms: int, changes: int, progress: 
     _place(store, recheck, stock, vms, TENANT, lambda share: progress(f"filling {kind}", share))
     policy = Policy.default()
     started = time.perf_counter()
-    replica = Replica(store.load(), policy)
+    replica = Replica(store.columns(), policy)
     loaded = time.perf_counter() - started
     calm_collector()  # as a worker does
     _place(store, recheck, stock, changes, 1, lambda share: progress(f"changing {kind}", share))

@@ -45,8 +45,8 @@ def audit(
             if report.clean and report.machines:
                 from roost.rules.policy import Policy
 
-                ledger = opened.load()
-                check_against(Replica(ledger, Policy.named("fast")), ledger)
+                columns = opened.columns()
+                check_against(Replica(columns, Policy.named("fast")), columns.ledger())
         if output is Form.JSON:
             print_json(report)
         else:

@@ -26,9 +26,10 @@ def _loaded(ledger: Ledger) -> tuple[Allocator, dict[int, int]]:
     """The zone's rows, and its own mix of VM types."""
     from roost.agent.replica import Replica
     from roost.rules.policy import Policy
+    from roost.store.columns import ZoneColumns
     from roost.whatif.measures import type_mix
 
-    allocator = Replica(ledger, Policy.default()).allocator
+    allocator = Replica(ZoneColumns.of(ledger), Policy.default()).allocator
     return allocator, type_mix(allocator.zone, (vm.spec for vm in ledger.vms.values()))
 
 

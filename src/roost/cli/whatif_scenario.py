@@ -169,6 +169,7 @@ def policy(
       roost whatif policy default mine.yaml --seeds 5
     """
     from roost.agent.replica import Replica
+    from roost.store.columns import ZoneColumns
     from roost.whatif.measures import measure, type_mix
     from roost.whatif.scenario import repack
 
@@ -183,7 +184,7 @@ def policy(
             for seed in range(1, seeds + 1):
                 show(f"{each.name}, order {seed}", (place * seeds + seed - 1) / (len(chosen) * seeds))
                 found.append(repack(ledger, each, seed))
-    allocator = Replica(ledger, chosen[0]).allocator
+    allocator = Replica(ZoneColumns.of(ledger), chosen[0]).allocator
     now = measure(allocator, type_mix(allocator.zone, (vm.spec for vm in ledger.vms.values())))
     if output is Form.JSON:
         print_json({"now": now, "anew": found})

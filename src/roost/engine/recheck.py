@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from roost.engine.kernel.compiler import compile_rules
 from roost.engine.ruleset import RuleSet
 from roost.engine.shape import Shapes
+from roost.model.columns import Holding, MachineColumns
 from roost.model.errors import InvalidInput
 from roost.model.inventory import MachineSpec, machine_specs
 from roost.model.request import VM
@@ -19,34 +19,6 @@ from roost.model.zone import CONDITION, Zone
 
 MOST_NUMBERS = 100_000  # tenants remembered by number
 UNKNOWN = -1  # the version of a row that was about to change, or never made
-
-
-class Holding(Protocol):
-    """What a row of an authority says of a machine."""
-
-    @property
-    def spec(self) -> MachineSpec:
-        """What it is."""
-
-    @property
-    def used(self) -> Sequence[int]:
-        """By band, then resource: what VMs of that band take."""
-
-    @property
-    def classes(self) -> Sequence[int]:
-        """VMs of each anti-colocation class."""
-
-    @property
-    def vms(self) -> int:
-        """How many it runs."""
-
-    @property
-    def owner(self) -> str:
-        """The tenant that holds it in isolation."""
-
-    @property
-    def version(self) -> int:
-        """Another one after every change."""
 
 
 class TenantNumbers(dict[str, int]):
@@ -80,23 +52,28 @@ class TenantNumbers(dict[str, int]):
 
 def rows_of(zone: Zone, holdings: Sequence[Holding], numbers: TenantNumbers) -> NDArray[np.void]:
     """Machine rows as rules read them, from what an authority holds; of a machine that the zone lacks, nonsense."""
+    return rows_from(zone, MachineColumns.of(holdings), numbers)
+
+
+def rows_from(zone: Zone, machines: MachineColumns, numbers: TenantNumbers) -> NDArray[np.void]:
+    """The same from columns."""
     index = zone.machine_index
-    at = [index.get(holding.spec.name, -1) for holding in holdings]
+    at = [index.get(spec.name, -1) for spec in machines.spec]
     if not at:
         return zone.machines[:0].copy()
     rows = zone.machines[at]
     bands, resources = rows["free"].shape[1:]
-    used = np.array([holding.used for holding in holdings], np.int32).reshape(-1, bands, resources)
-    rows["capacity"] = [holding.spec.capacity for holding in holdings]
+    used = np.array(machines.used, np.int32).reshape(-1, bands, resources)
+    rows["capacity"] = [spec.capacity for spec in machines.spec]
     rows["free"] = rows["capacity"][:, None, :] - np.cumsum(used, axis=1)
-    rows["vms"] = [holding.vms for holding in holdings]
-    rows["owner"] = [numbers[holding.owner] for holding in holdings]
+    rows["vms"] = machines.vms
+    rows["owner"] = [numbers[owner] for owner in machines.owner]
     rows["isolated"] = np.where(rows["owner"] > 0, rows["vms"], 0)  # who holds a machine shares it with nobody
     rows["owners"] = rows["owner"].astype(np.int64) * rows["isolated"]
     if zone.classes:
-        rows["classes"] = [holding.classes for holding in holdings]
+        rows["classes"] = machines.classes
     for field in CONDITION:
-        rows[field] = [getattr(holding, field) for holding in holdings]
+        rows[field] = getattr(machines, field)
     return rows
 
 

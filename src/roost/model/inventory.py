@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter, itemgetter
 
 import msgspec
 import numpy as np
@@ -112,10 +113,11 @@ def machine_specs(zone: Zone, machines: Sequence[int] | None = None) -> list[Mac
 
 def zone_of(catalogue: Catalogue, machines: Iterable[MachineSpec]) -> Zone:
     """The zone with these machines, in the order of their clusters', racks' and own names, however they are given."""
-    clusters: dict[str, dict[str, list[MachineSpec]]] = {}
-    for machine in sorted(machines, key=lambda m: (m.cluster, m.rack, m.name)):
-        clusters.setdefault(machine.cluster, {}).setdefault(machine.rack, []).append(machine)
-    racks = [rack for cluster in clusters.values() for rack in cluster.values()]
+    found: dict[tuple[str, str], list[MachineSpec]] = {}
+    for machine in machines:
+        found.setdefault((machine.cluster, machine.rack), []).append(machine)
+    racks = [sorted(rack, key=attrgetter("name")) for _, rack in sorted(found.items(), key=itemgetter(0))]
+    clusters = {cluster for cluster, _ in found}
     if not racks:
         raise InvalidInput("zone", f"{catalogue.name} has no machines", "add some first")
     zone = Zone(

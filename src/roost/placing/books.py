@@ -10,6 +10,7 @@ from roost.engine.recheck import TenantNumbers
 from roost.engine.shape import Shape
 from roost.model.change import PlacedVM
 from roost.model.request import UNCONSTRAINED, VM, Constraints
+from roost.placing.by_machine import ByMachine
 
 
 class RunningVM(msgspec.Struct, frozen=True, gc=False):
@@ -50,27 +51,31 @@ class Books:
 
     def __init__(self) -> None:
         self.vms: dict[str, RunningVM] = {}
-        # By machine: VMs by identity. For a while two tenants may have VMs of the same name.
-        self._on: dict[int, dict[int, RunningVM]] = {}
+        self._by_machine = ByMachine()
         self.reserved: set[str] = set()  # names that VMs had which may come back: none is given to another unasked
         self.leaving: dict[str, RunningVM] = {}  # VMs in the books that are off their machines' rows: they give way
         self.tenants: dict[str, Tenant] = {}
         self.numbers = TenantNumbers()
+
+    def stock(self, tenants: dict[str, Tenant], vms: dict[str, RunningVM]) -> None:
+        """Begin with these, by name: all that a zone holds. Only while the books are empty."""
+        assert not self.vms, "what is there would be forgotten"
+        self.tenants, self.vms = tenants, vms
+        self._by_machine.stock(vms.values())
+        for name, running in vms.items():
+            (tenants.get(running.tenant) or _tenant(tenants, running.tenant)).vms[name] = running
 
     def enter(self, running: RunningVM, *, named: bool = True) -> None:
         """Write a VM into the books; the rows are another matter. Not `named`: another VM has its name for now."""
         if named:
             self.vms[running.name] = running
         self.note_on(running)
-        tenant = self.tenants.get(running.tenant)
-        if tenant is None:
-            tenant = self.tenants[running.tenant] = Tenant(UNCONSTRAINED)
-        tenant.vms[running.name] = running
+        _tenant(self.tenants, running.tenant).vms[running.name] = running
 
     def rehouse(self, old: RunningVM, new: RunningVM) -> None:
         """Write a VM into the books where it is now, in the place of where it was; the rows are another matter."""
         self.vms[old.name] = self.tenants[old.tenant].vms[old.name] = new
-        self._on.get(old.machine, {}).pop(id(old), None)
+        self._by_machine.on(old.machine).pop(id(old), None)
         self.note_on(new)
 
     def strike(self, running: RunningVM, heir: RunningVM | None = None) -> None:
@@ -78,7 +83,7 @@ class Books:
         name, tenant = running.name, self.tenants[running.tenant]
         if tenant.vms.get(name) is running:
             del tenant.vms[name]
-        self._on.get(running.machine, {}).pop(id(running), None)
+        self._by_machine.on(running.machine).pop(id(running), None)
         if heir is not None:
             self.enter(heir)
         elif self.vms.get(name) is running:
@@ -88,15 +93,20 @@ class Books:
 
     def note_on(self, running: RunningVM) -> None:
         """A VM is on its machine."""
-        if (there := self._on.get(running.machine)) is None:
-            there = self._on[running.machine] = {}
-        there[id(running)] = running
+        self._by_machine.on(running.machine)[id(running)] = running
 
     def giving_way(self, machine: int) -> Iterable[RunningVM]:
         """The VMs of a machine that are below the highest band."""
-        return [vm for vm in self._on.get(machine, {}).values() if vm.shape.traits["priority"]]
+        return [vm for vm in self._by_machine.on(machine).values() if vm.shape.traits["priority"]]
 
     def running_on(self, machines: Iterable[int]) -> dict[int, list[RunningVM]]:
         """The VMs on some machines, by machine row, without those that are leaving."""
-        leaving = self.leaving
-        return {m: [vm for vm in self._on.get(m, {}).values() if leaving.get(vm.name) is not vm] for m in machines}
+        leaving, on = self.leaving, self._by_machine.on
+        return {m: [vm for vm in on(m).values() if leaving.get(vm.name) is not vm] for m in machines}
+
+
+def _tenant(tenants: dict[str, Tenant], name: str) -> Tenant:
+    """A tenant that has VMs; until more is known of it, it asks for nothing."""
+    if (tenant := tenants.get(name)) is None:
+        tenant = tenants[name] = Tenant(UNCONSTRAINED)
+    return tenant

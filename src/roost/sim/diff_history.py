@@ -31,6 +31,7 @@ from roost.rules.policy import Policy
 from roost.sim.diff import Diff
 from roost.sim.differences import DifferenceLog, PolicyDifferences
 from roost.sim.result import RunResult
+from roost.store.columns import ZoneColumns
 from roost.store.contract import Record, Store
 from roost.store.history import entries_between, ledger_at
 from roost.store.ledger import Ledger
@@ -101,7 +102,7 @@ def diff_history(
 
 def _ask(history: StoreHistory, first: Policy, second: Policy) -> PolicyDifferences:
     """Let the first policy decide each request, and the second look; then go on as the feed did."""
-    replica, log = Replica(history.ledger, first), DifferenceLog(second)
+    replica, log = Replica(ZoneColumns.of(history.ledger), first), DifferenceLog(second)
     allocator = replica.allocator
     for entry in history.entries:
         if is_placement(entry):
@@ -128,7 +129,7 @@ def _decide(allocator: Allocator, entry: Entry) -> Decision | None:
 
 
 def _ask_about_recorded(history: StoreHistory, second: Policy, policy_of: Callable[[str], Policy]) -> PolicyDifferences:
-    replica, log = Replica(history.ledger, second), DifferenceLog(second)
+    replica, log = Replica(ZoneColumns.of(history.ledger), second), DifferenceLog(second)
     recorded = _Recorded(history.store, replica.allocator, second, policy_of)
     for entry in history.entries:
         if not is_placement(entry) or (decision := recorded.before(entry)) is None:
@@ -201,7 +202,7 @@ def _replay(history: StoreHistory, policy: Policy, seed: int, *, recorded: bool 
     """All requests again, by one policy alone; or as they were placed, whatever the policy."""
     import polars as pl
 
-    replica = Replica(history.ledger, policy, seed)
+    replica = Replica(ZoneColumns.of(history.ledger), policy, seed)
     allocator = replica.allocator
     names: dict[str, str] = {}  # of VMs of the feed: what they are called here
     asked = placed = declined = 0

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from roost.model.change import PlacedVM
+from roost.model.columns import MachineColumns
 from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import VM, Constraints
+from roost.store.columns import TenantColumns, VMColumns
 from roost.store.contract import MOST_RESOURCES, Decided, PolicyResult, Record, Round
 from roost.store.feed import FeedRow
 from roost.store.ledger import ClusterRow, MachineRow, TenantRow, VMRow
 
+T = TypeVar("T")
+
+_texts = msgspec.json.Decoder(list[str]).decode
 _numbers = msgspec.json.Decoder(list[int]).decode
+_amounts = msgspec.json.Decoder(list[float]).decode
+_lists = msgspec.json.Decoder(list[list[int]]).decode
+_specs = msgspec.json.Decoder(list[MachineSpec]).decode
 _spec = msgspec.json.Decoder(MachineSpec).decode
 _vm = msgspec.json.Decoder(VM).decode
 _constraints = msgspec.json.Decoder(Constraints).decode
@@ -26,6 +35,8 @@ _round = msgspec.json.Decoder(Round).decode
 _limits = msgspec.json.Decoder(list[tuple[str, str, str]]).decode
 
 
+PART = 2.0**-62  # of a second: what SQLite tells of a time beyond whole seconds is so many of these
+
 text_of = msgspec.json.Encoder().encode  # a value as JSON; the tables keep it as text
 
 
@@ -34,8 +45,19 @@ def encode(value: Any) -> str:
     return text_of(value).decode()
 
 
+class Known(dict[str, T]):
+    """Values by their text: what repeats itself in text is decoded once and shared."""
+
+    def __init__(self, decode: Callable[[str], T]) -> None:
+        self._decode = decode
+
+    def __missing__(self, text: str) -> T:
+        value = self[text] = self._decode(text)
+        return value
+
+
 class Codec:
-    """Decodes rows. What repeats itself in text is decoded once and shared."""
+    """Decodes rows, and whole columns. A column is a list in JSON, of a slice of a table."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         if len(catalogue.resources) > MOST_RESOURCES:
@@ -44,18 +66,23 @@ class Codec:
             )
         self._resources = len(catalogue.resources)
         self._unused = (0,) * (MOST_RESOURCES - self._resources)
-        self._specs: dict[str, MachineSpec] = {}
-        self._vms: dict[str, VM] = {}
-        self._constraints: dict[str, Constraints] = {}
+        self._specs, self._vms, self._constraints = Known(_spec), Known(_vm), Known(_constraints)
         self._limits: tuple[str | None, Mapping[tuple[str, str], str]] = None, {}  # the last, and how it was written
 
     def machine(self, row: tuple[Any, ...]) -> MachineRow:
         """A machine from its columns."""
         spec, used, classes, *rest = row
-        known = self._specs.get(spec)
-        if known is None:
-            known = self._specs[spec] = _spec(spec)
-        return MachineRow(known, _numbers(used), _numbers(classes), *rest)
+        return MachineRow(self._specs[spec], _numbers(used), _numbers(classes), *rest)
+
+    @staticmethod
+    def machines(slices: Iterable[tuple[str, ...]]) -> MachineColumns:
+        """All machines. Each is another one, so there is nothing to be shared."""
+        columns = MachineColumns([], [], [], [], [], [], [], [], [], [])
+        decoders: tuple[Callable[[str], list[Any]], ...] = (_specs, _lists, _lists, _numbers, _texts, *[_numbers] * 5)
+        for texts in slices:
+            for column, decode, text in zip(columns.lists, decoders, texts, strict=True):
+                column.extend(decode(text))
+        return columns
 
     def machine_values(self, row: MachineRow) -> tuple[Any, ...]:
         """What changes of a machine, as columns: amounts, holdings, condition, version, emptiness; last, its name."""
@@ -80,10 +107,18 @@ class Codec:
     def vm(self, row: tuple[str, str, str, str, float]) -> tuple[str, VMRow]:
         """A VM and its name from its columns."""
         name, tenant, machine, spec, since = row
-        known = self._vms.get(spec)
-        if known is None:
-            known = self._vms[spec] = _vm(spec)
-        return name, VMRow(tenant, PlacedVM(name, known, machine, since))
+        return name, VMRow(tenant, PlacedVM(name, self._vms[spec], machine, since))
+
+    def vms(self, slices: Iterable[tuple[str, ...]]) -> VMColumns:
+        """All VMs. When each was placed comes as two numbers: see the statement."""
+        columns = VMColumns([], [], [], [], [])
+        known = self._vms.__getitem__
+        for names, tenants, machines, specs, seconds, parts in slices:
+            since = np.array(_amounts(seconds)) + np.array(_amounts(parts)) * PART
+            whole = _texts(names), _texts(tenants), _texts(machines), map(known, _texts(specs)), since.tolist()
+            for column, values in zip(columns.lists, whole, strict=True):
+                column.extend(values)
+        return columns
 
     @staticmethod
     def vm_values(vms: Mapping[str, VMRow | None]) -> list[tuple[str, str, str, str, float]]:
@@ -103,10 +138,17 @@ class Codec:
     def tenant(self, row: tuple[str, str, int, int]) -> tuple[str, TenantRow]:
         """A tenant and its name from its columns."""
         name, constraints, stamp, vms = row
-        known = self._constraints.get(constraints)
-        if known is None:
-            known = self._constraints[constraints] = _constraints(constraints)
-        return name, TenantRow(known, stamp, vms)
+        return name, TenantRow(self._constraints[constraints], stamp, vms)
+
+    def tenants(self, slices: Iterable[tuple[str, ...]]) -> TenantColumns:
+        """All tenants."""
+        columns = TenantColumns([], [], [], [])
+        known = self._constraints.__getitem__
+        for names, constraints, stamps, vms in slices:
+            whole = _texts(names), map(known, _texts(constraints)), _numbers(stamps), _numbers(vms)
+            for column, values in zip(columns.lists, whole, strict=True):
+                column.extend(values)
+        return columns
 
     @staticmethod
     def tenant_values(name: str, row: TenantRow) -> tuple[str, str, int, int]:

@@ -22,6 +22,7 @@ from roost.model.errors import InvalidInput
 from roost.model.inventory import Catalogue, MachineSpec
 from roost.model.request import UNCONSTRAINED, Constraints, hold_of
 from roost.model.thresholds import PurposeName
+from roost.store.columns import ZoneColumns
 from roost.store.feed import Feed
 from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
 from roost.store.recheck import Recheck
@@ -393,7 +394,10 @@ class Store(Protocol):
         """The zone, without its machines."""
 
     def load(self) -> Ledger:
-        """Everything, as of one revision."""
+        """Everything, as of one revision, in rows that can change."""
+
+    def columns(self) -> ZoneColumns:
+        """Everything, as of one revision, in columns: what an agent makes its copy of, and is made sooner."""
 
     def commit(
         self,

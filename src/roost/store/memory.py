@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from roost.model.inventory import Catalogue
+from roost.store.columns import ZoneColumns
 from roost.store.contract import Decided, Mending, Outcome, PolicyResult, Proposal, Round
 from roost.store.feed import Feed, FeedRow
 from roost.store.ledger import Ledger, MachineRow, TenantRow, VMRow
@@ -51,6 +52,10 @@ class MemoryStore:
         """Everything, as of one revision."""
         with self._changed:
             return self._ledger.copy()
+
+    def columns(self) -> ZoneColumns:
+        """The same in columns."""
+        return ZoneColumns.of(self.load())
 
     def commit(
         self,

@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from roost.model.change import ENTRIES
 from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreBroken, StoreUnavailable, Taken
 from roost.model.inventory import Catalogue
 from roost.store.codec import Codec, encode, feed_row
+from roost.store.columns import ZoneColumns
 from roost.store.contract import Commission, Decided, Mending, Note, Outcome, Proposal, Round
 from roost.store.feed import Feed
 from roost.store.ledger import Ledger
@@ -29,7 +31,7 @@ from roost.store.scopes.table import CHECKS, limit_kinds
 from roost.store.settle.group import needs_of, settle
 from roost.store.settle.rows import Facts, Needs, Settlement
 from roost.store.sql_text import for_psycopg, latest, migrations, queries
-from roost.store.tables import SLICE, Tables, slices
+from roost.store.tables import SLICE, Read, Tables, slices
 
 T = TypeVar("T")
 DIALECT = "postgres"
@@ -44,6 +46,7 @@ LINES = {
     "head": 3.0, "commit": 15.0, "feed": 15.0, "hints": 15.0, "lookup": 10.0,
     "list": 60.0, "survey": 60.0, "load": 60.0,
 }  # fmt: skip
+AT_ONCE = 300  # blocks of a table that are loaded by one statement
 NO_LIMIT = math.inf  # to whoever makes a store, changes its schema or repairs it
 FOREIGN = "use a database of Roost's own, whose user owns it; nothing was changed"
 
@@ -76,7 +79,7 @@ class PostgresStore(Tables):
     def _use(self, line: str, work: Callable[[Hearing], T], seconds: float | None = None) -> T:
         return self._lines[line].use(work, seconds)
 
-    def load(self) -> Ledger:
+    def columns(self) -> ZoneColumns:
         """Everything, as of one revision."""
 
         def number(connection: Hearing) -> None:
@@ -114,15 +117,22 @@ class PostgresStore(Tables):
     def _listed(self, names: Sequence[str]) -> list[str]:
         return list(names)
 
-    def _numbered(self, connection: Hearing) -> Ledger:
+    def _slices(self, read: Read, table: str) -> Iterator[tuple[str, ...]]:
+        ((blocks,),) = read("blocks", table)
+        for first in range(0, blocks, AT_ONCE):
+            (columns,) = read(f"slice_of_{table}", f"({first},0)", f"({first + AT_ONCE},0)")
+            if columns[0] is not None:  # else nothing is left in these blocks
+                yield columns
+
+    def _numbered(self, connection: Hearing) -> ZoneColumns:
         """What the tables hold, without what the feed has no revisions for yet."""
-        run = connection.execute
-        ledger = self._ledger(lambda name: run(SQL[name]).fetchall())
-        early = [entry for (text,) in run(SQL["inbox"]).fetchall() for entry in ENTRIES.decode(text)]
-        ledger.revision += len(early)
-        for entry in reversed(early):
-            ledger.undo(entry)
-        return ledger
+
+        def read(name: str, *values: object) -> list[Any]:
+            return connection.execute(SQL[name], values).fetchall()
+
+        found = self._columns(read)
+        early = [entry for (text,) in read("inbox") for entry in ENTRIES.decode(text)]
+        return replace(found, revision=found.revision + len(early)).before(early)
 
     # -------------------------------------------------------------------------------------------- committing
 
@@ -337,7 +347,7 @@ class PostgresStore(Tables):
             with _checked(), connection.transaction():
                 connection.execute(SQL["lock_tables"])
                 connection.execute(SQL["number_changes"], (True,))
-                ledger = self._numbered(connection)
+                ledger = self._numbered(connection).ledger()
                 mending = mend(ledger)
                 rows = {row.spec.name: row for row in mending.machines}
                 settled = Settlement(machines=dict(rows), tenants=dict(mending.tenants))

@@ -18,6 +18,7 @@ from roost.model.errors import InvalidInput, InvariantBroken, NoZone, StoreUnava
 from roost.model.inventory import Catalogue
 from roost.store.checkpointer import TOO_LONG, Checkpointer
 from roost.store.codec import Codec, encode, feed_row, text_of
+from roost.store.columns import ZoneColumns
 from roost.store.contract import Commission, Mending, Outcome, Proposal, Round
 from roost.store.feed import Feed
 from roost.store.file_lock import FileLock
@@ -33,12 +34,13 @@ from roost.store.settle.rows import Facts, Settlement
 from roost.store.sql_text import latest, migrations, queries
 from roost.store.sqlite_failure import failure, is_damage
 from roost.store.sqlite_writing import SqliteWriting
-from roost.store.tables import SLICE, Tables, slices
+from roost.store.tables import BEYOND, SLICE, Read, Tables, slices
 
 DIALECT = "sqlite"
 SQL = queries(DIALECT)
 BUSY_SECONDS = 10.0  # to wait for another connection, such as a reader's
 ROOM = 262_144  # bytes that a file is to have room for before it is said to be writable again
+AT_ONCE = 20_000  # rows that are loaded by one statement: what they say fits into a processor's caches
 FAILURES = (sqlite3.Error, msgspec.DecodeError)  # of the file, and of what is written in it
 
 
@@ -166,10 +168,17 @@ class SqliteStore(Tables):
             self._damage = failed
         return failed
 
-    def load(self) -> Ledger:
+    def columns(self) -> ZoneColumns:
         """Everything, as of one revision."""
         with self._apart() as connection:
-            return self._ledger(lambda name: connection.execute(SQL[name]))
+            return self._columns(partial(_fetched, connection))
+
+    def _slices(self, read: Read, table: str) -> Iterator[tuple[str, ...]]:
+        first, after = "", ""
+        while after != BEYOND:
+            ((after,),) = read(f"slice_after_{table}", first, AT_ONCE) or [(BEYOND,)]
+            yield read(f"slice_of_{table}", first, after)[0]
+            first = after
 
     def _read(self, name: str, *values: Any) -> list[Any]:
         with self._snapshot(self._lookup, self._looking):
@@ -317,7 +326,7 @@ class SqliteStore(Tables):
     def repair(self, mend: Callable[[Ledger], Mending]) -> Mending:
         """Overwrite what rows say they add up to, while nobody else writes, and make every follower reload."""
         with self._transaction():
-            ledger = self._ledger(lambda name: self._writer.execute(SQL[name]))
+            ledger = self._columns(partial(_fetched, self._writer)).ledger()
             mending = mend(ledger)
             self._rows.set_machines(mending.machines)
             self._rows.set_tenants(mending.tenants)
@@ -344,6 +353,10 @@ class SqliteStore(Tables):
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _fetched(connection: sqlite3.Connection, name: str, *values: Any) -> list[Any]:
+    return connection.execute(SQL[name], values).fetchall()
 
 
 def _entries(connection: sqlite3.Connection, places: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from roost.model.inventory import Catalogue
 from roost.store.codec import Codec, decode_catalogue, decode_round
+from roost.store.columns import ZoneColumns
 from roost.store.contract import Decided, PolicyResult, Round
 from roost.store.ledger import Accounts, Ledger, MachineRow, TenantRow, VMRow
 
 BEYOND = "\U0010ffff" * 64  # no name comes after it
-
+Read = Callable[..., list[Any]]  # the rows of a statement, by its name and values
 
 SLICE = 2_000  # rows that are forgotten in one transaction
 
@@ -55,17 +56,31 @@ class Tables(ABC):
     def _listed(self, names: Sequence[str]) -> Any:
         """A list of names as a statement takes it."""
 
-    def _ledger(self, read: Callable[[str], Iterable[Any]]) -> Ledger:
+    @abstractmethod
+    def columns(self) -> ZoneColumns:
+        """Everything, as of one revision."""
+
+    def load(self) -> Ledger:
+        """The same in rows."""
+        return self.columns().ledger()
+
+    @abstractmethod
+    def _slices(self, read: Read, table: str) -> Iterator[tuple[str, ...]]:
+        """A table in slices, so that none is too large for a text: the columns of each, as the codec reads them."""
+
+    def _columns(self, read: Read) -> ZoneColumns:
         """Everything, by a way to read statements that all see the same state."""
         codec = self._codec
         ((last, _),) = read("head")
-        ledger = Ledger(self.catalogue, last)
-        ledger.machines = {row.spec.name: row for row in map(codec.machine, read("all_machines"))}
-        ledger.clusters = dict(map(codec.cluster, read("all_clusters")))
-        ledger.tenants = dict(map(codec.tenant, read("all_tenants")))
-        ledger.vms = dict(map(codec.vm, read("all_vms")))
-        ledger.registry = {(kind, name): value for kind, name, value in read("all_registry")}
-        return ledger
+        return ZoneColumns(
+            self.catalogue,
+            last,
+            codec.machines(self._slices(read, "machines")),
+            codec.tenants(self._slices(read, "tenants")),
+            codec.vms(self._slices(read, "vms")),
+            dict(map(codec.cluster, read("all_clusters"))),
+            {(kind, name): value for kind, name, value in read("all_registry")},
+        )
 
     def head(self) -> tuple[int, int]:
         """The revision of the last entry of the feed, and of the last that was trimmed away."""

@@ -26,6 +26,7 @@ from roost.placing.books import RunningVM
 from roost.placing.gang import place_gang
 from roost.placing.order import placing_order
 from roost.placing.seating import seating
+from roost.store.columns import ZoneColumns
 from roost.store.ledger import Ledger
 from roost.whatif.measures import measure, type_mix
 from roost.whatif.plan import Plan, PlannedMove, PlanTerms, plan_id
@@ -53,7 +54,7 @@ def plan_moves(ledger: Ledger, policy: RulePolicy | PolicySplit, terms: PlanTerm
 
 
 def _plan(ledger: Ledger, policy: RulePolicy | PolicySplit, terms: PlanTerms, seed: int, shortlist: float) -> Plan:
-    allocator = Replica(ledger, policy, seed).allocator
+    allocator = Replica(ZoneColumns.of(ledger), policy, seed).allocator
     _check_names(allocator, terms)
     types = type_mix(allocator.zone, (vm.spec for vm in ledger.vms.values()))
     before = measure(allocator, types)

@@ -35,10 +35,17 @@ LOCK TABLE zone, machines, clusters, tenants, registry, vms, inbox IN EXCLUSIVE 
 SELECT spec, used, classes, vms, owner, state, health, failures, versions_behind, version
 FROM machines WHERE name = ANY(%b) ORDER BY name
 
--- name: all_machines
--- Every machine.
-SELECT spec, used, classes, vms, owner, state, health, failures, versions_behind, version
-FROM machines
+-- name: blocks
+-- How many blocks a table has.
+SELECT pg_relation_size(%s) / current_setting('block_size')::bigint
+
+-- name: slice_of_machines
+-- The machines in some blocks, a column a list in JSON; nulls, if there are none.
+SELECT
+    '[' || string_agg(spec, ',') || ']', '[' || string_agg(used, ',') || ']', '[' || string_agg(classes, ',') || ']',
+    json_agg(vms)::text, json_agg(owner)::text, json_agg(state)::text, json_agg(health)::text,
+    json_agg(failures)::text, json_agg(versions_behind)::text, json_agg(version)::text
+FROM machines WHERE ctid >= %s::tid AND ctid < %s::tid
 
 -- name: amounts
 -- What the database itself compares, for every machine.
@@ -100,9 +107,10 @@ DELETE FROM clusters WHERE name = ANY(%b)
 -- The tenants of a list of names, in the order in which they are locked.
 SELECT name, constraints, stamp, vms FROM tenants WHERE name = ANY(%b) ORDER BY name
 
--- name: all_tenants
--- Every tenant.
-SELECT name, constraints, stamp, vms FROM tenants
+-- name: slice_of_tenants
+-- The tenants in some blocks, a column a list in JSON; nulls, if there are none.
+SELECT json_agg(name)::text, json_agg(constraints)::text, json_agg(stamp)::text, json_agg(vms)::text
+FROM tenants WHERE ctid >= %s::tid AND ctid < %s::tid
 
 -- name: list_tenants
 -- Tenants with names between two, but not the one where the last page ended.
@@ -128,9 +136,13 @@ DELETE FROM tenants WHERE name = ANY(%b)
 -- The VMs of a list of names.
 SELECT name, tenant, machine, spec, since FROM vms WHERE name = ANY(%b)
 
--- name: all_vms
--- Every VM.
-SELECT name, tenant, machine, spec, since FROM vms
+-- name: slice_of_vms
+-- The VMs in some blocks, a column a list in JSON; nulls, if there are none. Times are written exactly, so there is
+-- nothing to be added to them.
+SELECT
+    json_agg(name)::text, json_agg(tenant)::text, json_agg(machine)::text, json_agg(spec)::text,
+    json_agg(since)::text, '[0]'
+FROM vms WHERE ctid >= %s::tid AND ctid < %s::tid
 
 -- name: list_vms
 -- VMs after a name.

@@ -29,10 +29,18 @@ UPDATE zone SET trimmed = ?
 SELECT spec, used, classes, vms, owner, state, health, failures, versions_behind, version
 FROM machines WHERE name IN (SELECT value FROM json_each(?))
 
--- name: all_machines
--- Every machine.
-SELECT spec, used, classes, vms, owner, state, health, failures, versions_behind, version
-FROM machines
+-- name: slice_after_machines
+-- The machine that begins the slice after the one that begins with a name, if there is one.
+SELECT name FROM machines WHERE name >= ? ORDER BY name LIMIT 1 OFFSET ?
+
+-- name: slice_of_machines
+-- The machines from one name up to another, a column a list in JSON.
+SELECT
+    coalesce('[' || group_concat(spec) || ']', '[]'),
+    coalesce('[' || group_concat(used) || ']', '[]'), coalesce('[' || group_concat(classes) || ']', '[]'),
+    json_group_array(vms), json_group_array(owner), json_group_array(state), json_group_array(health),
+    json_group_array(failures), json_group_array(versions_behind), json_group_array(version)
+FROM machines WHERE name >= ? AND name < ?
 
 -- name: amounts
 -- What the database itself compares, for every machine.
@@ -80,9 +88,14 @@ DELETE FROM clusters WHERE name = ?
 -- The tenants of a list of names (JSON).
 SELECT name, constraints, stamp, vms FROM tenants WHERE name IN (SELECT value FROM json_each(?))
 
--- name: all_tenants
--- Every tenant.
-SELECT name, constraints, stamp, vms FROM tenants
+-- name: slice_after_tenants
+-- The tenant that begins the slice after the one that begins with a name, if there is one.
+SELECT name FROM tenants WHERE name >= ? ORDER BY name LIMIT 1 OFFSET ?
+
+-- name: slice_of_tenants
+-- The tenants from one name up to another, a column a list in JSON.
+SELECT json_group_array(name), json_group_array(constraints), json_group_array(stamp), json_group_array(vms)
+FROM tenants WHERE name >= ? AND name < ?
 
 -- name: list_tenants
 -- Tenants with names between two, but not the one where the last page ended.
@@ -102,9 +115,19 @@ DELETE FROM tenants WHERE name = ?
 -- The VMs of a list of names (JSON).
 SELECT name, tenant, machine, spec, since FROM vms WHERE name IN (SELECT value FROM json_each(?))
 
--- name: all_vms
--- Every VM.
-SELECT name, tenant, machine, spec, since FROM vms
+-- name: slice_after_vms
+-- The VM that begins the slice after the one that begins with a name, if there is one.
+SELECT name FROM vms WHERE name >= ? ORDER BY name LIMIT 1 OFFSET ?
+
+-- name: slice_of_vms
+-- The VMs from one name up to another, a column a list in JSON. SQLite writes numbers with fifteen digits, and times have
+-- more: they come as whole seconds, and what is beyond these as a multiple of 2^-62 seconds. Together they are exact, but
+-- for times in the first millisecond of 1970.
+SELECT
+    json_group_array(name), json_group_array(tenant), json_group_array(machine), json_group_array(spec),
+    json_group_array(CAST(since AS INTEGER)),
+    json_group_array(CAST((since - CAST(since AS INTEGER)) * 4611686018427387904 AS INTEGER))
+FROM vms WHERE name >= ? AND name < ?
 
 -- name: list_vms
 -- VMs after a name.
