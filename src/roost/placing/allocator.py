@@ -38,7 +38,6 @@ from roost.placing.seating import FREE, Seating, seating
 from roost.placing.victims import MustWait, never, room_on, victims_of
 
 _name = attrgetter("name")
-UNNAMED = {""}  # the names of VMs that are to be given one
 
 
 class Allocator(Arms):
@@ -102,15 +101,16 @@ class Allocator(Arms):
         tenant.created = numbers
         vms, books, own, machine_names = request.vms, self.vms, tenant.vms, self.zone.machine_names
         by_vm: list[RunningVM] = [None] * len(names)  # type: ignore[list-item]
+        placements: list[Placement] = [None] * len(names)  # type: ignore[list-item]
         for i, machine in zip(trial.order, trial.machines, strict=True):
-            vm, name, shape = vms[i], names[i], trial.shapes[i]
+            vm, name, on = vms[i], names[i], machine_names[machine]
             if vm.isolated:
                 self.numbers[request.tenant]  # it has one from now on
             spec = msgspec.structs.replace(vm, name="") if vm.name else vm  # its name stands beside it
-            placed = PlacedVM(name, spec, machine_names[machine], since.get(name, at) if since else at)
-            running = books[name] = own[name] = by_vm[i] = RunningVM(placed, request.tenant, machine, shape)
+            placed = PlacedVM(name, spec, on, since.get(name, at) if since else at)
+            running = books[name] = own[name] = by_vm[i] = RunningVM(placed, request.tenant, machine, shapes[i])
+            placements[i] = Placement(name, spec.type, on)
             self.note_on(running)
-        placements = [Placement(vm.placed.vm, vm.placed.spec.type, vm.placed.machine) for vm in by_vm]
         return self._decision(request, tenant, trial, tuple(placements), before, arm, victims, tuple(by_vm))
 
     def _try(
@@ -192,13 +192,13 @@ class Allocator(Arms):
         if leaving:  # they keep theirs
             return [vm.name for vm in request.vms], tenant.created
         number, taken, reserved = tenant.created, self.vms, self.reserved
-        wished = set(map(_name, request.vms))
-        if wished == UNNAMED:  # as nearly always
+        if not any(map(_name, request.vms)):  # as nearly always
             while len(names) < len(request.vms):
                 if (name := f"{request.tenant}/{number}") not in taken and name not in reserved:
                     names.append(name)
                 number += 1
             return names, number
+        wished = {vm.name for vm in request.vms}
         for i, vm in enumerate(request.vms):
             name = vm.name
             if name and (name in self.vms or name in names):

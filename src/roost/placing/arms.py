@@ -121,14 +121,15 @@ class Arms(ZoneCopy):
     def shapes_of(self, request: Request, arm: Arm, purpose: Purpose) -> tuple[Shape, ...]:
         """What each VM of a request asks for; mostly they are one and the same VM."""
         found: list[Shape] = []
+        shape: Shape | None = None
         last: VM | None = None
-        for i, vm in enumerate(request.vms):
-            if vm is last:
-                found.append(found[-1])
-                continue
-            number = self.numbers.peek(request.tenant) if vm.isolated else 0
-            found.append(arm.shapes.of(vm, number, f"request.vms[{i}]", purpose))
-            last = vm
+        for vm in request.vms:
+            if shape is None or vm is not last:
+                number = self.numbers.peek(request.tenant) if vm.isolated else 0
+                shape = arm.shapes.known(vm, number, purpose)
+                shape = shape or arm.shapes.of(vm, number, f"request.vms[{len(found)}]", purpose)
+                last = vm
+            found.append(shape)
         return tuple(found)
 
     def shape(self, vm: VM, tenant: str, where: str = "vm", purpose: Purpose = Purpose.NEW) -> Shape:

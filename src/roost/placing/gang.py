@@ -155,7 +155,20 @@ def place_gang(
     its best by itself: that is tried, too, if the policy spares others first. And a `choice`
     among several is not a reason to make anybody give way: if nobody has to for the very best, these are taken.
     """
-    return finish(placing_gang(engine, shapes, tuple(order), seating, choice, search))
+    order = tuple(order)
+    if search and search.tried:
+        return finish(placing_gang(engine, shapes, order, seating, choice, search))
+    if search:
+        search.begin()
+    try:
+        first = finish(_attempt(engine, shapes, order, seating, (), (), choice))
+    except BaseException:
+        engine.desk.close()
+        raise
+    if first.failed_vm is not None or engine.view.perhaps_overfilled:
+        return finish(placing_gang(engine, shapes, order, seating, choice, search, first))
+    engine.desk.close()
+    return first  # as nearly always
 
 
 def placing_gang(
@@ -165,10 +178,11 @@ def placing_gang(
     seating: Seating,
     choice: Choice = BEST,
     search: Search | None = None,
+    first: Trial | None = None,
 ) -> Steps[Trial]:
-    """The same a step at a time: for an engine that nobody else uses meanwhile."""
+    """The same a step at a time: for an engine that nobody else uses meanwhile. `first`: what came of the first try."""
     view = engine.view
-    trial = yield from _placing(engine, shapes, order, seating, choice, search)
+    trial = yield from _placing(engine, shapes, order, seating, choice, search, first)
     if not trial.overfills or len(order) == 1 or (choice == BEST and not engine.rules.spares_first):
         return trial
     _at_once(view, view.remove, trial.places)
@@ -189,12 +203,13 @@ def _placing(
     seating: Seating,
     choice: Choice,
     search: Search | None,
+    first: Trial | None = None,
 ) -> Steps[Trial]:
     """Place the VMs one by one, and if that is in vain in another way."""
     try:
-        if search:
+        if search and first is None:
             search.begin()
-        trial = yield from _placing_one_by_one(engine, shapes, order, seating, choice, search)
+        trial = yield from _placing_one_by_one(engine, shapes, order, seating, choice, search, first)
         if trial.failed_vm is not None and len(order) > 1 and not (search and search.left):
             yield
             trial = (yield from _placing_otherwise(engine, trial, search or Search())) or trial
@@ -224,11 +239,14 @@ def _placing_one_by_one(
     seating: Seating,
     choice: Choice,
     search: Search | None,
+    first: Trial | None,
 ) -> Steps[Trial]:
     """The best machine for each VM in its turn, in one unit after another if they must stay together."""
     tried = search.tried if search else ()
-    closed = closed_units(engine, shapes, order, seating, tried)
-    trial = furthest = yield from _attempt(engine, shapes, order, seating, closed, tried, choice)
+    if first is None:
+        closed = closed_units(engine, shapes, order, seating, tried)
+        first = yield from _attempt(engine, shapes, order, seating, closed, tried, choice)
+    trial = furthest = first
     while trial.failed_vm is not None and (unit := _too_small(engine, trial)) is not None:
         if unit in trial.refused:  # a rule of one's own does not keep VMs out of a refused unit
             break

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import gt
+
 from roost.model.change import PlacedVM
 from roost.model.request import hold_of
 from roost.model.rows import OCCUPIED
@@ -9,7 +11,7 @@ from roost.store.contract import Committed, Move, Outcome
 from roost.store.ledger import TenantRow
 from roost.store.settle.rows import Names
 from roost.store.settle.settling import Behind, LostRace, Settling
-from roost.store.settle.vms import check_premise, check_tenant, put_on, room_of, take_off
+from roost.store.settle.vms import check_premise, check_tenant, put_on, take_off
 
 
 def needs(proposal: Move, names: Names) -> None:
@@ -85,8 +87,8 @@ def _try(proposal: Move, settling: Settling) -> None:
     if problem := (tested.replace if proposal.held else tested.place)(target, spec, tenant):
         raise LostRace("room", f"machine {target}: {problem}", (target,))
     try:
-        demand = settling.accounts.demand(spec, facts.machines[target])
-        if not proposal.held and any(need > left for need, left in zip(demand, room_of(settling, target), strict=True)):
+        row, accounts = facts.machines[target], settling.accounts
+        if not proposal.held and any(map(gt, accounts.demand(spec, row), accounts.room(row))):
             raise LostRace("room", f"machine {target}: {OCCUPIED}", (target,))
         settling.admit(proposal)
     except LostRace:
