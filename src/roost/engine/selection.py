@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,7 +45,7 @@ class CacheLimits:
                 raise InvalidInput(f"limits.{field}", f"is {getattr(self, field)}", "use at least 1")
 
 
-class Assignment(NamedTuple):
+class Assignment(msgspec.Struct, frozen=True, gc=False):
     """The outcome of one choice."""
 
     machine: int  # -1: no machine is valid
@@ -215,9 +216,14 @@ class Engine:
         finally:
             self.sparing = False
 
-    def pricing(self, prices: Prices) -> AbstractContextManager[None]:
+    @contextmanager
+    def pricing(self, prices: Prices) -> Iterator[None]:
         """Where others have to give way, let these prices choose among the best machines."""
-        return Pricing(self, prices)
+        self.prices = prices
+        try:
+            yield
+        finally:
+            self.prices = None
 
     def _cheapest(self, shape: Shape, evaluation: Evaluation, listed: int) -> tuple[int, int]:
         """Of the machines that the kernel has listed, the one with the lowest price, then key; and how many tie."""
@@ -409,21 +415,6 @@ class Engine:
             "columns": len(self.column_pool) * 8 * len(view.machines),
             "tenant desk": self.desk.counts.nbytes + self.desk.homes.nbytes,
         }
-
-
-class Pricing:
-    """Prices in force, for as long as it is entered: what `contextmanager` would make of it, in a third of the time."""
-
-    __slots__ = ("_engine", "_prices")
-
-    def __init__(self, engine: Engine, prices: Prices) -> None:
-        self._engine, self._prices = engine, prices
-
-    def __enter__(self) -> None:
-        self._engine.prices = self._prices
-
-    def __exit__(self, *_: object) -> None:
-        self._engine.prices = None
 
 
 class Judgement(NamedTuple):

@@ -64,19 +64,19 @@ class View:
     @property
     def revision(self) -> int:
         """Grows by one with every change."""
-        return int(self.journal[0])
+        return int(self.journal.item(0))
 
     # ------------------------------------------------------------------------------------------ changes
 
     def place(self, machine: int, shape: Shape) -> None:
         """Put a VM of this shape on a machine."""
-        before = int(self.journal[0])
+        before = self.journal.item(0)
         self._put.call(*self.rows, machine, shape.plain, 1)
         self._note(before, ("remove", machine, shape))
 
     def remove(self, machine: int, shape: Shape) -> None:
         """Take a VM of this shape off a machine."""
-        before = int(self.journal[0])
+        before = self.journal.item(0)
         self._put.call(*self.rows, machine, shape.plain, -1)
         self._note(before, ("place", machine, shape))
 
@@ -144,7 +144,10 @@ class View:
 
     def note_placed(self, machine: int) -> None:
         """Note what the kernel has just placed."""
-        self._note(int(self.journal[0]) - 1, ("remove", machine, self.placing_shape))
+        history = self._history
+        history.append((self.journal.item(0) - 1, ("remove", machine, self.placing_shape)))
+        if not self._attempting and len(history) > self._kept:
+            self._forget()
         self.placing[0] = -1
 
     def _note(self, before: int, undo: Change) -> None:
@@ -182,7 +185,7 @@ class View:
     def attempt(self) -> int:
         """Begin changes that may be undone as a whole; returns the revision to `rewind` to. End with `keep` or that."""
         self._attempting = True
-        return int(self.journal[0])
+        return int(self.journal.item(0))
 
     def keep(self) -> None:
         """The attempt succeeded."""
@@ -209,7 +212,7 @@ class View:
     @property
     def perhaps_overfilled(self) -> bool:
         """Whether others may have to give way to something that was placed, as far as can be told without a look."""
-        return bool(self.placing[1])
+        return bool(self.placing.item(1))
 
     def overfilled(self, machines: Sequence[int]) -> bool:
         """Whether others have to give way on any of these machines, the only ones on which something was placed."""

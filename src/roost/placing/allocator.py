@@ -23,7 +23,7 @@ from roost.engine.tenant import NOWHERE
 from roost.model.availability import Short, Spread
 from roost.model.change import PlacedVM
 from roost.model.errors import InvalidInput
-from roost.model.request import VM, Placement, Request, heeding, hold_of
+from roost.model.request import UNCONSTRAINED, VM, Placement, Request, heeding, hold_of
 from roost.model.rows import OCCUPIED
 from roost.model.thresholds import Purpose
 from roost.placing.arms import Arm, Arms
@@ -38,6 +38,7 @@ from roost.placing.seating import FREE, Seating, seating
 from roost.placing.victims import MustWait, never, room_on, victims_of
 
 _name = attrgetter("name")
+FIRST = (0,)  # the order of one
 
 
 class Allocator(Arms):
@@ -77,20 +78,25 @@ class Allocator(Arms):
         """
         arm = self.arm_of(request.tenant)
         tenant = self.tenant_of(request, arm)
-        request = heeding(request, tenant.constraints)
+        free = tenant.constraints is UNCONSTRAINED  # as nearly always
+        if not free:
+            request = heeding(request, tenant.constraints)
         names, numbers = self._name_vms(request, tenant, leaving)
         if len(self.numbers) > MOST_NUMBERS:
             self.numbers.only(self.tenants, set(self.view.machines["owner"].tolist()))
-        before = int(self.view.journal[0])
+        before = self.view.journal.item(0)
         shapes = self.shapes_of(request, arm, purpose_of(tenant, purpose))
         for each in leaving:
             self.view.remove(each.machine, each.shape)
-        beside = seating(tenant.constraints, request.vms, tenant.vms.values(), leaving)
-        with arm.engine.pricing(arm.prices.at(at, fixed)):
+        beside = FREE if free else seating(tenant.constraints, request.vms, tenant.vms.values(), leaving)
+        arm.engine.prices = arm.prices.at(at, fixed)
+        try:
             if len(aside):
                 trial = self._try_elsewhere(shapes, arm, beside, choice, search, aside)
             else:
                 trial = self._try(shapes, arm, beside, choice, search)
+        finally:
+            arm.engine.prices = None
         if trial.failed_vm is not None:
             if leaving:
                 self.view.rewind(before)
@@ -117,7 +123,7 @@ class Allocator(Arms):
         self, shapes: tuple[Shape, ...], arm: Arm, beside: Seating, choice: Choice, search: Search | None
     ) -> Trial:
         """Put VMs on machines."""
-        order = placing_order(self.zone, shapes, beside.sets)
+        order = placing_order(self.zone, shapes, beside.sets) if len(shapes) > 1 else FIRST
         return place_gang(arm.engine, shapes, order, beside, choice, search)
 
     def _try_elsewhere(
@@ -176,7 +182,7 @@ class Allocator(Arms):
         victims: tuple[RunningVM, ...] = (),
         running: tuple[RunningVM, ...] = (),
     ) -> Decision:
-        after = int(self.view.journal[0])
+        after = self.view.journal.item(0)
         short: tuple[Short, ...] = ()
         spread: tuple[Spread, ...] = ()
         if placements and trial.seating is not FREE:

@@ -101,7 +101,8 @@ class Arms(ZoneCopy):
 
     def arm_of(self, tenant: str) -> Arm:
         """What decides for a tenant."""
-        return self.arms[self.split.arm_of(tenant)]
+        arms = self.arms
+        return arms[0] if len(arms) == 1 else arms[self.split.arm_of(tenant)]
 
     @property
     def policy(self) -> RulePolicy:
@@ -149,7 +150,8 @@ class Arms(ZoneCopy):
                 f"differ from those that tenant {request.tenant} has",
                 "leave them out: a scale-out keeps the tenant's constraints",
             )
-        arm.check_enforced(tenant.constraints)
+        if tenant.constraints is not UNCONSTRAINED:
+            arm.check_enforced(tenant.constraints)
         for vm in request.vms:
             if vm.set and vm.set not in (sets := tenant.constraints.sets):
                 where = f"request.vms[{request.vms.index(vm)}].set"

@@ -167,7 +167,8 @@ def place_gang(
         raise
     if first.failed_vm is not None or engine.view.perhaps_overfilled:
         return finish(placing_gang(engine, shapes, order, seating, choice, search, first))
-    engine.desk.close()
+    if engine.desk.constrained:
+        engine.desk.close()
     return first  # as nearly always
 
 
@@ -364,7 +365,8 @@ def _attempt(
 ) -> Steps[Trial]:
     sets, part = seating.sets, seating.part_of(order[0])
     if seating is FREE:
-        engine.desk.close()
+        if engine.desk.constrained:
+            engine.desk.close()
     else:
         _open(engine, part, *_counting(seating, order, (), 0), refused)
     before = engine.view.attempt()
@@ -377,16 +379,16 @@ def _attempt(
             if sets and sets[i] != part.terms.set:
                 part = seating.part_of(i)
                 _open(engine, part, *_counting(seating, order, machines, len(machines)), refused)
-            machine, looked, hit, _, _ = engine.assign(shapes[i], choice)
-            hits += hit
-            updated += looked
-            if machine < 0 and part.terms.best_effort:
-                (machine, looked, _, _, _), rung = _assign_somehow(engine, shapes[i], part.terms, choice)
+            found = engine.assign(shapes[i], choice)
+            hits += found.hit
+            updated += found.updated
+            if found.machine < 0 and part.terms.best_effort:
+                found, rung = _assign_somehow(engine, shapes[i], part.terms, choice)
                 rungs += [*[0] * (len(machines) - len(rungs)), rung]
-                updated += looked
-            if machine < 0:
+                updated += found.updated
+            if found.machine < 0:
                 break
-            machines.append(machine)
+            machines.append(found.machine)
             if at % STEP == 0:
                 yield
         whole = len(machines) == len(order)

@@ -6,7 +6,7 @@ Entries can be applied and undone, so any revision that the feed reaches can be 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from operator import add, sub
+from operator import add, gt, sub
 from typing import Any, Literal
 
 import msgspec
@@ -133,6 +133,14 @@ class Accounts:
             row.owner = tenant
         if vm.colocation:
             row.classes[self._class[vm.colocation]] += sign
+
+    def lacks_room(self, row: MachineRow, vm: VM) -> bool:
+        """Whether a machine has less that nobody holds than one more VM takes."""
+        resources, used = self.resources, row.used
+        total = map(add, self._demand[vm.type, row.spec.generation], used)
+        for at in range(resources, len(used), resources):
+            total = map(add, total, used[at : at + resources])
+        return any(map(gt, total, row.spec.capacity))
 
     def room(self, row: MachineRow) -> list[int]:
         """What nobody holds of a machine, by resource."""

@@ -66,7 +66,7 @@ class MemoryStore:
         with self._changed:
             ledger = self._ledger
             facts = Facts(
-                known=_found(self._decided, needs.keys),
+                known=self._decided,
                 machines={name: row.copy() for name, row in _found(ledger.machines, needs.machines).items()},
                 tenants=_found(ledger.tenants, needs.tenants),
                 vms=_found(ledger.vms, needs.vms),
@@ -118,12 +118,13 @@ class MemoryStore:
         with self._changed:
             if since < self._trimmed:
                 return Feed((), reload=True)
-            rows: deque[FeedRow] = deque()
+            rows: list[FeedRow] = []
             for row in reversed(self._feed):
                 if row.last <= since:
                     break
-                rows.appendleft(row)
-            return Feed(list(rows)[:limit])
+                rows.append(row)
+            rows.reverse()
+            return Feed(rows[:limit] if len(rows) > limit else rows)
 
     def head(self) -> tuple[int, int]:
         """The revision of the last entry of the feed, and of the last that was trimmed away."""

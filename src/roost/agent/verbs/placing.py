@@ -30,7 +30,7 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
     known = replica.allocator.tenants.get(request.tenant)
     stamp = known.stamp if known else 0
     arm = replica.allocator.arm_of(request.tenant)
-    lots = arm.engine.rng[0]
+    lots = arm.engine.rng.item(0)
     choice = context.avoidance.draw()
     if len(request.vms) > 1 and ticket.search is None:
         ticket.search = Search(IN_VAIN, IN_ALL, context.clock, ROUND_SECONDS)  # for a way to place all of them
@@ -65,7 +65,7 @@ def propose(context: Context, ticket: Ticket, wanted: Wanted) -> Proposal:
         waited_us=int((ticket.started - ticket.submitted) * 1e6),
         decided_us=int((ticket.decided - ticket.started) * 1e6),
         constraints=decision.constraints,
-        lots=int(arm.engine.rng[0]),
+        lots=arm.engine.rng.item(0),
         purpose=PURPOSES[trial.shapes[0].traits["purpose"]],
     )
     if not _is_ordinary(decision):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from operator import add, sub
 
-from roost.model.change import Eviction, PlacedVM
+from roost.model.change import Entry, Eviction, PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.request import HOLD, hold_of
 from roost.model.rows import OCCUPIED
@@ -36,6 +36,11 @@ def check_victims(proposal: Place, settling: Settling) -> None:
 def check_evicted(proposal: Place, touched: Iterable[str], settling: Settling) -> None:
     """With the victims gone, everything has room; of lower priority, and none of them could have stayed."""
     accounts, machines = settling.accounts, settling.facts.machines
+    if len(proposal.placed) == 1 and proposal.plain:
+        (only,) = proposal.placed
+        if accounts.lacks_room(machines[only.machine], only.spec):
+            raise LostRace("room", f"machine {only.machine}: {OCCUPIED}", (only.machine,))
+        return
     room = {name: accounts.room(machines[name]) for name in touched}
     for each in proposal.placed:
         name = each.machine
@@ -103,13 +108,18 @@ def evict(proposal: Place, eviction: Eviction, settling: Settling) -> tuple[Plac
         rest = fewer(settling, tenant, known, len(gone))
         settling.enter(
             proposal,
-            tenant=tenant,
-            constraints=known.constraints,
-            before=known.stamp,
-            after=settling.stamp if rest else 0,
-            released=tuple(gone),
-            eviction=eviction,
-            registered=wait(settling, gone, tenant, known.constraints, proposal),
-            versions=versions,
+            Entry(
+                key=proposal.key,
+                by=proposal.record.by,
+                at=proposal.record.at,
+                tenant=tenant,
+                constraints=known.constraints,
+                before=known.stamp,
+                after=settling.stamp if rest else 0,
+                released=tuple(gone),
+                eviction=eviction,
+                registered=wait(settling, gone, tenant, known.constraints, proposal),
+                versions=versions,
+            ),
         )
     return own

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from operator import gt
-
-from roost.model.change import PlacedVM
+from roost.model.change import Entry, PlacedVM
 from roost.model.request import hold_of
 from roost.model.rows import OCCUPIED
 from roost.store.contract import Committed, Move, Outcome
@@ -51,13 +49,18 @@ def settle(proposal: Move, settling: Settling) -> Outcome:
     settling.decide(proposal, settling.stamp)
     settling.enter(
         proposal,
-        tenant=tenant,
-        constraints=known.constraints,
-        before=known.stamp,
-        after=settling.stamp,
-        placed=placed,
-        released=released,
-        versions=versions,
+        Entry(
+            key=proposal.key,
+            by=proposal.record.by,
+            at=proposal.record.at,
+            tenant=tenant,
+            constraints=known.constraints,
+            before=known.stamp,
+            after=settling.stamp,
+            placed=placed,
+            released=released,
+            versions=versions,
+        ),
     )
     return Committed(versions, settling.stamp)
 
@@ -87,8 +90,7 @@ def _try(proposal: Move, settling: Settling) -> None:
     if problem := (tested.replace if proposal.held else tested.place)(target, spec, tenant):
         raise LostRace("room", f"machine {target}: {problem}", (target,))
     try:
-        row, accounts = facts.machines[target], settling.accounts
-        if not proposal.held and any(map(gt, accounts.demand(spec, row), accounts.room(row))):
+        if not proposal.held and settling.accounts.lacks_room(facts.machines[target], spec):
             raise LostRace("room", f"machine {target}: {OCCUPIED}", (target,))
         settling.admit(proposal)
     except LostRace:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from roost.model.change import PlacedVM
+from roost.model.change import Entry, PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.registry import WAITING
 from roost.model.request import HOLD, hold_of
@@ -76,15 +76,20 @@ def settle(proposal: Place, settling: Settling) -> Outcome:
         registered += tuple([settling.change_entry((WAITING, each.vm), None) for each in placed])
     settling.enter(
         proposal,
-        tenant=tenant,
-        constraints=proposal.constraints,
-        before=now,
-        after=settling.stamp,
-        placed=placed,
-        released=gone,
-        eviction=evicted if own else None,
-        registered=registered,
-        versions=versions,
+        Entry(
+            key=proposal.key,
+            by=proposal.record.by,
+            at=proposal.record.at,
+            tenant=tenant,
+            constraints=proposal.constraints,
+            before=now,
+            after=settling.stamp,
+            placed=placed,
+            released=gone,
+            eviction=evicted if own else None,
+            registered=registered,
+            versions=versions,
+        ),
     )
     return Committed(versions, settling.stamp, before=now)
 
