@@ -14,7 +14,7 @@ from roost.agent.ticket import Ticket
 from roost.agent.verbs import table as agent_table
 from roost.agent.verbs.placing import propose
 from roost.agent.verbs.verb import Tenants, Verb, Wanted, of_tenant
-from roost.model.change import PlacedVM
+from roost.model.change import Entry, PlacedVM
 from roost.model.errors import InvalidInput, Taken
 from roost.model.names import check_new_name
 from roost.model.request import UNCONSTRAINED, VM, Constraints, Request
@@ -116,13 +116,18 @@ def settle(proposal: Claim, settling: Settling) -> Outcome:
     settling.decide(proposal, settling.stamp, proposal.placed)
     settling.enter(
         proposal,
-        tenant=tenant,
-        constraints=proposal.constraints,
-        before=before,
-        after=settling.stamp,
-        placed=proposal.placed,
-        registered=(settling.change_entry(entry, tenant),),
-        versions=versions,
+        Entry(
+            key=proposal.key,
+            by=proposal.record.by,
+            at=proposal.record.at,
+            tenant=tenant,
+            constraints=proposal.constraints,
+            before=before,
+            after=settling.stamp,
+            placed=proposal.placed,
+            registered=(settling.change_entry(entry, tenant),),
+            versions=versions,
+        ),
     )
     return Committed(versions, settling.stamp, before=before)
 

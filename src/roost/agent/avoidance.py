@@ -57,7 +57,9 @@ class Avoidance:
 
     def draw(self) -> Choice:
         """How to choose this time; the same until something was placed so and `next_lot` is called."""
-        return BEST if self._lot >= self._eagerness * self.ratio else self._apart
+        if not self._conflicts or self._lot >= self._eagerness * self.ratio:
+            return BEST
+        return self._apart
 
     def next_lot(self) -> None:
         """Something is to be placed as it was drawn. Without conflicts no lot was drawn for it."""

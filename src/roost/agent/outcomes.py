@@ -47,6 +47,7 @@ class Outcomes:
     def __init__(self, context: Context, under_way: UnderWay) -> None:
         self._context, self._under_way = context, under_way
         self.counters = Counters()
+        self._names: dict[type[Operation], str] = {}  # of verbs
 
     def confirm(self, round_: int, tickets: Sequence[Ticket], outcomes: Sequence[Outcome], seconds: float) -> None:
         """Keep what was committed of a round, take back the rest, believe the fresh rows, answer or try again."""
@@ -188,7 +189,8 @@ class Outcomes:
         took: int = 0,
     ) -> None:
         """Say what came of a ticket to whoever asked, and count it."""
-        placements = placements or tuple(Placement(each.vm, each.spec.type, each.machine) for each in placed)
+        if placed and not placements:
+            placements = tuple([Placement(each.vm, each.spec.type, each.machine) for each in placed])
         if not ticket.dry:
             self._count(ticket.operation, status, 0 if replayed else len(placements))
         if self._under_way.asked:
@@ -216,7 +218,9 @@ class Outcomes:
             ticket.done(answer)
 
     def _count(self, operation: Operation, status: Status, placed: int) -> None:
-        counters, verb = self.counters, str(operation.__struct_config__.tag)
+        counters = self.counters
+        if (verb := self._names.get(type(operation))) is None:
+            verb = self._names[type(operation)] = str(operation.__struct_config__.tag)
         counters.answers[verb, status] = counters.answers.get((verb, status), 0) + 1
         counters.done += status == "done"
         counters.declined += status == "declined"

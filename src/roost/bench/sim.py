@@ -7,6 +7,7 @@ another hour on a shared machine, can be compared.
 from __future__ import annotations
 
 import cProfile
+import gc
 import pstats
 import statistics
 import time
@@ -74,7 +75,11 @@ def bench_sim(repeats: int, progress: ReportProgress = lambda _t, _s: None) -> d
 
 
 def _timed(work: Callable[[], tuple[float, float]]) -> dict[str, float]:
-    """Operations and VMs placed, as `work` returns them, by the time of the core that did it: a machine is shared."""
+    """Operations and VMs placed, as `work` returns them, by the time of the core that did it: a machine is shared.
+
+    What the case before it has left behind is cleared away first.
+    """
+    gc.collect()
     wall, core = time.perf_counter(), time.process_time()
     operations, vms = work()
     wall, core = time.perf_counter() - wall, time.process_time() - core

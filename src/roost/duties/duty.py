@@ -157,7 +157,7 @@ class Roster:
 
     def concerns(self, entry: Entry) -> bool:
         """Whether something that was committed may give one of them something to do."""
-        return any(duty.concerns(entry) for duty in self.duties)
+        return True in [duty.concerns(entry) for duty in self.duties]  # not `any`: a generator for each commit
 
     def step(self, now: float) -> None:
         """Let every duty that is due have its turn, and go on with what waited for something that is done by now."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roost.engine.kernel.compiler import compile_rules
+from roost.engine.kernel.native import Direct
 from roost.engine.ruleset import RuleSet
 from roost.engine.shape import Shapes
 from roost.model.columns import Holding, MachineColumns
@@ -101,6 +102,7 @@ class RecheckArm:
 
     def __init__(self, zone: Zone, rules: RuleSet) -> None:
         self.rules, self.kernel = rules, compile_rules(rules, zone)
+        self.admit, self.dismiss = Direct(self.kernel.admit), Direct(self.kernel.dismiss)
         self.shapes = Shapes(zone, rules)
         self.numbers = rules.numbers(zone)
 
@@ -190,19 +192,19 @@ class RecheckedRows:
 
     def __init__(self, recheck: CompiledRecheck, rows: NDArray[np.void], positions: Mapping[str, int]) -> None:
         self.recheck, self.rows, self._at = recheck, rows, positions
+        self._only = recheck.arms[0] if len(recheck.arms) == 1 else None
 
     def place(self, machine: str, vm: VM, tenant: str) -> str | None:
         """Put a VM on a machine if every validator agrees; else the reason of the first that does not."""
         at = self._at.get(machine)
         if at is None:
             return "not known here yet"
-        recheck = self.recheck
-        arm = recheck.arms[recheck.arm_of(tenant)]
+        recheck, arm = self.recheck, self._only or self._arm_of(tenant)
         try:
             shape = arm.shapes.of(vm, recheck.numbers[tenant] if vm.isolated else 0)
         except InvalidInput as error:  # decided by other rules, or for another zone
             return str(error)
-        failure = int(arm.kernel.admit(self.rows, at, shape.row, shape.plain, arm.numbers))
+        failure: int = arm.admit.call(self.rows, at, shape.row, shape.plain, arm.numbers)
         if failure < 0:
             return None
         detail = int(arm.kernel.machine_detail(self.rows[at], shape.record, failure))
@@ -223,10 +225,9 @@ class RecheckedRows:
     def remove(self, machine: str, vm: VM, tenant: str) -> None:
         """Take a VM off a machine."""
         if (at := self._at.get(machine)) is not None:
-            recheck = self.recheck
-            arm = recheck.arms[recheck.arm_of(tenant)]
+            recheck, arm = self.recheck, self._only or self._arm_of(tenant)
             shape = arm.shapes.of_running(vm, recheck.numbers[tenant] if vm.isolated else 0)
-            arm.kernel.dismiss(self.rows, at, shape.plain)
+            arm.dismiss.call(self.rows, at, shape.plain)
 
     def keep(self, machines: Iterable[str]) -> dict[int, np.void]:
         """Machines as they are."""
@@ -244,4 +245,8 @@ class RecheckedRows:
 
     def has_rule(self, rule: str, tenant: str) -> bool:
         """Whether the policy that decides for a tenant has a rule of this name."""
-        return rule in self.recheck.arms[self.recheck.arm_of(tenant)].rules.names
+        return rule in self._arm_of(tenant).rules.names
+
+    def _arm_of(self, tenant: str) -> RecheckArm:
+        """What decides for a tenant."""
+        return self.recheck.arms[self.recheck.arm_of(tenant)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +17,7 @@ from roost.engine.choice import BEST, MOST_AMONG, Choice
 from roost.engine.huge_pages import zeros
 from roost.engine.kernel.asking import ASKED, CHOOSING, addresses
 from roost.engine.kernel.codes import BITS, CLUSTER_FAULT, INVALID, LISTED, SEEN
-from roost.engine.kernel.native import direct
+from roost.engine.kernel.native import Direct
 from roost.engine.pools import Pool, PoolStats
 from roost.engine.ruleset import RuleSet
 from roost.engine.shape import Shape
@@ -44,7 +45,7 @@ class CacheLimits:
                 raise InvalidInput(f"limits.{field}", f"is {getattr(self, field)}", "use at least 1")
 
 
-class Assignment(NamedTuple):
+class Assignment(msgspec.Struct, frozen=True, gc=False):
     """The outcome of one choice."""
 
     machine: int  # -1: no machine is valid
@@ -145,7 +146,7 @@ class Engine:
         self._scratch = np.zeros((5, max(MOST_AMONG, len(view.clusters))), np.int64)
         self._undo = zeros((3 * len(view.machines) + 2 * len(view.racks) + len(view.clusters) + 8, 4), np.int64)
 
-        self._assign: Callable[..., Any] = self.kernel.assign
+        self._assign = Direct(self.kernel.assign)
         self._look = self.kernel.look
         # What the kernel is given every time, in its order.
         looking = (
@@ -154,7 +155,8 @@ class Engine:
         )  # fmt: skip
         self._standing = (*looking, self.rng, view.placing, rules.top_clusters, rules.last_resort)
         self._looking = (*looking, rules.top_clusters, rules.last_resort)
-        self._prices: Prices | None = None
+        self.prices: Prices | None = None  # see `pricing`
+        self._among = rules.evictions.among
         self.sparing = False  # no machine will do on which others have to give way
         # Where it finds the rules; compiled when first needed, where a rule that cannot be is caught.
         self._choosing: tuple[NDArray[np.int64], tuple[Any, ...]] | None = None
@@ -162,10 +164,10 @@ class Engine:
 
     def assign(self, shape: Shape, choice: Choice = BEST) -> Assignment:
         """Choose a machine for one VM of the tenant at the desk and put it there."""
-        view, desk, pool = self.view, self.desk, self.evaluations
+        view, desk = self.view, self.desk
         if view.tables_replaced != self._replaced:
             self._look_anew()
-        evaluation = pool.get(shape.machine_key)
+        evaluation = self.evaluations.get(shape.machine_key)
         hit = evaluation is not None
         if evaluation is None:
             evaluation = self._new_evaluation(shape)
@@ -180,12 +182,10 @@ class Engine:
         view.placing_shape = shape
         if self._choosing is None:
             self._choosing = addresses(self.kernel, CHOOSING), self.data
-        machine, updated, fault, tied, clusters, listed = self._assign(
+        machine, updated, fault, tied, clusters, listed = self._assign.call(
             self._choosing, *self._standing, desk.homes, desk.constrained, shape.plain, *evaluation.arrays,
-            evaluation.ranking, choice.code, self.rules.evictions.among if self._prices or self.sparing else -1.0,
+            evaluation.ranking, choice.code, self._among if self.prices or self.sparing else -1.0,
         )  # fmt: skip
-        if self._assign is self.kernel.assign:
-            self._assign = direct(self.kernel.assign)
         if fault:
             raise self._forget(shape, fault)
         if listed and self.sparing:
@@ -195,15 +195,14 @@ class Engine:
             self.kernel.put_listed(
                 *view.rows, desk.row, desk.counts, view.placing, desk.homes, desk.constrained, shape.plain, machine
             )
-        stats = pool.stats
         if hit:
-            stats.updated_on_hit += updated
+            self.evaluations.stats.updated_on_hit += updated
             if updated and known:
                 for key in evaluation.column_keys:
                     self.column_pool.get(key)
                     self._column_stats[key[0]].hits += 1
         else:
-            stats.updated_on_miss += updated
+            self.evaluations.stats.updated_on_miss += updated
         if machine >= 0:
             view.note_placed(machine)
         return Assignment(machine, updated, hit, tied, clusters)
@@ -220,20 +219,20 @@ class Engine:
     @contextmanager
     def pricing(self, prices: Prices) -> Iterator[None]:
         """Where others have to give way, let these prices choose among the best machines."""
-        self._prices = prices
+        self.prices = prices
         try:
             yield
         finally:
-            self._prices = None
+            self.prices = None
 
     def _cheapest(self, shape: Shape, evaluation: Evaluation, listed: int) -> tuple[int, int]:
         """Of the machines that the kernel has listed, the one with the lowest price, then key; and how many tie."""
-        assert self._prices is not None
+        assert self.prices is not None
         machines = self._scratch[LISTED, :listed]
         keys = evaluation.keys[machines] | evaluation.racks[self.view.machines["rack"][machines], BITS]
         order = np.argsort(keys, kind="stable")
         best_first = machines[order].tolist()
-        found = self._prices(shape, best_first)
+        found = self.prices(shape, best_first)
         priced = zip(found, keys[order].tolist(), best_first, strict=True)
         known = [(price, key, m) for price, key, m in priced if price is not None]
         if not known:  # whoever would have to go cannot be asked to, wherever that is

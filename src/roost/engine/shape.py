@@ -61,6 +61,10 @@ class Shapes:
         self._known: dict[tuple[Any, ...], Shape] = {}
         self._running: dict[tuple[Any, ...], Shape] = {}  # of VMs that other rules have placed
 
+    def known(self, vm: VM, tenant: int, purpose: Purpose) -> Shape | None:
+        """The same, if it was asked for before."""
+        return self._known.get(self._key(vm, tenant, purpose))
+
     def of(self, vm: VM, tenant: int, where: str = "vm", purpose: Purpose = Purpose.NEW) -> Shape:
         """The shape of a VM of a tenant (by number). Names that the zone does not know are refused."""
         key = self._key(vm, tenant, purpose)
@@ -85,8 +89,10 @@ class Shapes:
     def _key(vm: VM, tenant: int, purpose: Purpose = Purpose.NEW) -> tuple[Any, ...]:
         own = tuple(sorted(vm.traits.items())) if vm.traits else ()
         isolation = tenant if vm.isolated else 0
-        pins = (vm.datacenter, vm.cluster, vm.generation)
-        return (vm.type, vm.priority, isolation, vm.colocation, vm.requires, pins, own, purpose)
+        return (
+            vm.type, vm.priority, isolation, vm.colocation, vm.requires, vm.datacenter, vm.cluster, vm.generation, own,
+            purpose,
+        )  # fmt: skip
 
     def sample(self, vm_type: str) -> Shape:
         """The plainest shape of a VM type, whether or not the rules heed all that the type requires."""

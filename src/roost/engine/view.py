@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roost.engine.huge_pages import copy_of, zeros
+from roost.engine.kernel.native import Direct
 from roost.engine.shape import Shape
 from roost.engine.side_tables import TABLES, SideTable
 from roost.model.errors import InvariantBroken
@@ -44,7 +45,7 @@ class View:
     def _begin(
         self, zone: Zone, kernel: ModuleType, rows: tuple[Any, ...], tables: tuple[Any, ...], history: int
     ) -> None:
-        self.zone, self.kernel = zone, kernel
+        self.zone, self.kernel, self._put = zone, kernel, Direct(kernel.place)
         # All that changes, as the kernel takes it.
         self.rows = rows
         self.machines, self.racks, self.clusters, self.links, self.journal = rows
@@ -64,20 +65,20 @@ class View:
     @property
     def revision(self) -> int:
         """Grows by one with every change."""
-        return int(self.journal[0])
+        return int(self.journal.item(0))
 
     # ------------------------------------------------------------------------------------------ changes
 
     def place(self, machine: int, shape: Shape) -> None:
         """Put a VM of this shape on a machine."""
-        before = int(self.journal[0])
-        self.kernel.place(*self.rows, machine, shape.plain, 1)
+        before = self.journal.item(0)
+        self._put.call(*self.rows, machine, shape.plain, 1)
         self._note(before, ("remove", machine, shape))
 
     def remove(self, machine: int, shape: Shape) -> None:
         """Take a VM of this shape off a machine."""
-        before = int(self.journal[0])
-        self.kernel.place(*self.rows, machine, shape.plain, -1)
+        before = self.journal.item(0)
+        self._put.call(*self.rows, machine, shape.plain, -1)
         self._note(before, ("place", machine, shape))
 
     def place_many(
@@ -113,7 +114,7 @@ class View:
 
     def suppose(self, machine: int, shape: Shape, sign: int) -> None:
         """Put a VM on a machine (1) or take it off (-1), only to look: whoever does undoes it, and none is noted."""
-        self.kernel.place(*self.rows, machine, shape.plain, sign)
+        self._put.call(*self.rows, machine, shape.plain, sign)
 
     def _change(self, what: str, row: int, value: Any) -> None:
         before = int(self.journal[0])
@@ -123,7 +124,7 @@ class View:
         """Make a change; returns the one that undoes it."""
         if what in ("place", "remove"):
             sign = 1 if what == "place" else -1
-            self.kernel.place(*self.rows, row, value.plain, sign)
+            self._put.call(*self.rows, row, value.plain, sign)
             return "remove" if what == "place" else "place", row, value
         if what == "many":
             machines, which, signs, vms = value
@@ -155,7 +156,10 @@ class View:
 
     def note_placed(self, machine: int) -> None:
         """Note what the kernel has just placed."""
-        self._note(int(self.journal[0]) - 1, ("remove", machine, self.placing_shape))
+        history = self._history
+        history.append((self.journal.item(0) - 1, ("remove", machine, self.placing_shape)))
+        if not self._attempting and len(history) > self._kept:
+            self._forget()
         self.placing[0] = -1
 
     def _note(self, before: int, undo: Change) -> None:
@@ -196,7 +200,7 @@ class View:
     def attempt(self) -> int:
         """Begin changes that may be undone as a whole; returns the revision to `rewind` to. End with `keep` or that."""
         self._attempting = True
-        return int(self.journal[0])
+        return int(self.journal.item(0))
 
     def keep(self) -> None:
         """The attempt succeeded."""
@@ -221,6 +225,11 @@ class View:
     def note_overfilled(self) -> None:
         """Something was placed so that others may have to give way."""
         self.placing[1] = 1
+
+    @property
+    def perhaps_overfilled(self) -> bool:
+        """Whether others may have to give way to something that was placed, as far as can be told without a look."""
+        return bool(self.placing.item(1))
 
     def overfilled(self, machines: Sequence[int]) -> bool:
         """Whether others have to give way on any of these machines, the only ones on which something was placed."""

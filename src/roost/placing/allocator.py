@@ -23,7 +23,7 @@ from roost.engine.tenant import NOWHERE
 from roost.model.availability import Short, Spread
 from roost.model.change import PlacedVM
 from roost.model.errors import InvalidInput
-from roost.model.request import VM, Placement, Request, heeding, hold_of
+from roost.model.request import UNCONSTRAINED, VM, Placement, Request, heeding, hold_of
 from roost.model.rows import OCCUPIED
 from roost.model.thresholds import Purpose
 from roost.placing.arms import Arm, Arms
@@ -38,7 +38,7 @@ from roost.placing.seating import FREE, Seating, seating
 from roost.placing.victims import MustWait, never, room_on, victims_of
 
 _name = attrgetter("name")
-UNNAMED = {""}  # the names of VMs that are to be given one
+FIRST = (0,)  # the order of one
 
 
 class Allocator(Arms):
@@ -78,20 +78,25 @@ class Allocator(Arms):
         """
         arm = self.arm_of(request.tenant)
         tenant = self.tenant_of(request, arm)
-        request = heeding(request, tenant.constraints)
+        free = tenant.constraints is UNCONSTRAINED  # as nearly always
+        if not free:
+            request = heeding(request, tenant.constraints)
         names, numbers = self._name_vms(request, tenant, leaving)
         if len(self.numbers) > MOST_NUMBERS:
             self.numbers.only(self.tenants, set(self.view.machines["owner"].tolist()))
-        before = int(self.view.journal[0])
+        before = self.view.journal.item(0)
         shapes = self.shapes_of(request, arm, purpose_of(tenant, purpose))
         for each in leaving:
             self.view.remove(each.machine, each.shape)
-        beside = seating(tenant.constraints, request.vms, tenant.vms.values(), leaving)
-        with arm.engine.pricing(arm.prices.at(at, fixed)):
+        beside = FREE if free else seating(tenant.constraints, request.vms, tenant.vms.values(), leaving)
+        arm.engine.prices = arm.prices.at(at, fixed)
+        try:
             if len(aside):
                 trial = self._try_elsewhere(shapes, arm, beside, choice, search, aside)
             else:
                 trial = self._try(shapes, arm, beside, choice, search)
+        finally:
+            arm.engine.prices = None
         if trial.failed_vm is not None:
             if leaving:
                 self.view.rewind(before)
@@ -102,22 +107,23 @@ class Allocator(Arms):
         tenant.created = numbers
         vms, books, own, machine_names = request.vms, self.vms, tenant.vms, self.zone.machine_names
         by_vm: list[RunningVM] = [None] * len(names)  # type: ignore[list-item]
+        placements: list[Placement] = [None] * len(names)  # type: ignore[list-item]
         for i, machine in zip(trial.order, trial.machines, strict=True):
-            vm, name, shape = vms[i], names[i], trial.shapes[i]
+            vm, name, on = vms[i], names[i], machine_names[machine]
             if vm.isolated:
                 self.numbers[request.tenant]  # it has one from now on
             spec = msgspec.structs.replace(vm, name="") if vm.name else vm  # its name stands beside it
-            placed = PlacedVM(name, spec, machine_names[machine], since.get(name, at) if since else at)
-            running = books[name] = own[name] = by_vm[i] = RunningVM(placed, request.tenant, machine, shape)
+            placed = PlacedVM(name, spec, on, since.get(name, at) if since else at)
+            running = books[name] = own[name] = by_vm[i] = RunningVM(placed, request.tenant, machine, shapes[i])
+            placements[i] = Placement(name, spec.type, on)
             self.note_on(running)
-        placements = [Placement(vm.placed.vm, vm.placed.spec.type, vm.placed.machine) for vm in by_vm]
         return self._decision(request, tenant, trial, tuple(placements), before, arm, victims, tuple(by_vm))
 
     def _try(
         self, shapes: tuple[Shape, ...], arm: Arm, beside: Seating, choice: Choice, search: Search | None
     ) -> Trial:
         """Put VMs on machines."""
-        order = placing_order(self.zone, shapes, beside.sets)
+        order = placing_order(self.zone, shapes, beside.sets) if len(shapes) > 1 else FIRST
         return place_gang(arm.engine, shapes, order, beside, choice, search)
 
     def _try_elsewhere(
@@ -176,7 +182,7 @@ class Allocator(Arms):
         victims: tuple[RunningVM, ...] = (),
         running: tuple[RunningVM, ...] = (),
     ) -> Decision:
-        after = int(self.view.journal[0])
+        after = self.view.journal.item(0)
         short: tuple[Short, ...] = ()
         spread: tuple[Spread, ...] = ()
         if placements and trial.seating is not FREE:
@@ -192,13 +198,13 @@ class Allocator(Arms):
         if leaving:  # they keep theirs
             return [vm.name for vm in request.vms], tenant.created
         number, taken, reserved = tenant.created, self.vms, self.reserved
-        wished = set(map(_name, request.vms))
-        if wished == UNNAMED:  # as nearly always
+        if not any(map(_name, request.vms)):  # as nearly always
             while len(names) < len(request.vms):
                 if (name := f"{request.tenant}/{number}") not in taken and name not in reserved:
                     names.append(name)
                 number += 1
             return names, number
+        wished = {vm.name for vm in request.vms}
         for i, vm in enumerate(request.vms):
             name = vm.name
             if name and (name in self.vms or name in names):

@@ -101,7 +101,8 @@ class Arms(ZoneCopy):
 
     def arm_of(self, tenant: str) -> Arm:
         """What decides for a tenant."""
-        return self.arms[self.split.arm_of(tenant)]
+        arms = self.arms
+        return arms[0] if len(arms) == 1 else arms[self.split.arm_of(tenant)]
 
     @property
     def policy(self) -> RulePolicy:
@@ -121,14 +122,15 @@ class Arms(ZoneCopy):
     def shapes_of(self, request: Request, arm: Arm, purpose: Purpose) -> tuple[Shape, ...]:
         """What each VM of a request asks for; mostly they are one and the same VM."""
         found: list[Shape] = []
+        shape: Shape | None = None
         last: VM | None = None
-        for i, vm in enumerate(request.vms):
-            if vm is last:
-                found.append(found[-1])
-                continue
-            number = self.numbers.peek(request.tenant) if vm.isolated else 0
-            found.append(arm.shapes.of(vm, number, f"request.vms[{i}]", purpose))
-            last = vm
+        for vm in request.vms:
+            if shape is None or vm is not last:
+                number = self.numbers.peek(request.tenant) if vm.isolated else 0
+                shape = arm.shapes.known(vm, number, purpose)
+                shape = shape or arm.shapes.of(vm, number, f"request.vms[{len(found)}]", purpose)
+                last = vm
+            found.append(shape)
         return tuple(found)
 
     def shape(self, vm: VM, tenant: str, where: str = "vm", purpose: Purpose = Purpose.NEW) -> Shape:
@@ -148,7 +150,8 @@ class Arms(ZoneCopy):
                 f"differ from those that tenant {request.tenant} has",
                 "leave them out: a scale-out keeps the tenant's constraints",
             )
-        arm.check_enforced(tenant.constraints)
+        if tenant.constraints is not UNCONSTRAINED:
+            arm.check_enforced(tenant.constraints)
         for vm in request.vms:
             if vm.set and vm.set not in (sets := tenant.constraints.sets):
                 where = f"request.vms[{request.vms.index(vm)}].set"

@@ -155,7 +155,21 @@ def place_gang(
     its best by itself: that is tried, too, if the policy spares others first. And a `choice`
     among several is not a reason to make anybody give way: if nobody has to for the very best, these are taken.
     """
-    return finish(placing_gang(engine, shapes, tuple(order), seating, choice, search))
+    order = tuple(order)
+    if search and search.tried:
+        return finish(placing_gang(engine, shapes, order, seating, choice, search))
+    if search:
+        search.begin()
+    try:
+        first = finish(_attempt(engine, shapes, order, seating, (), (), choice))
+    except BaseException:
+        engine.desk.close()
+        raise
+    if first.failed_vm is not None or engine.view.perhaps_overfilled:
+        return finish(placing_gang(engine, shapes, order, seating, choice, search, first))
+    if engine.desk.constrained:
+        engine.desk.close()
+    return first  # as nearly always
 
 
 def placing_gang(
@@ -165,10 +179,11 @@ def placing_gang(
     seating: Seating,
     choice: Choice = BEST,
     search: Search | None = None,
+    first: Trial | None = None,
 ) -> Steps[Trial]:
-    """The same a step at a time: for an engine that nobody else uses meanwhile."""
+    """The same a step at a time: for an engine that nobody else uses meanwhile. `first`: what came of the first try."""
     view = engine.view
-    trial = yield from _placing(engine, shapes, order, seating, choice, search)
+    trial = yield from _placing(engine, shapes, order, seating, choice, search, first)
     if not trial.overfills or len(order) == 1 or (choice == BEST and not engine.rules.spares_first):
         return trial
     _at_once(view, view.remove, trial.places)
@@ -189,12 +204,13 @@ def _placing(
     seating: Seating,
     choice: Choice,
     search: Search | None,
+    first: Trial | None = None,
 ) -> Steps[Trial]:
     """Place the VMs one by one, and if that is in vain in another way."""
     try:
-        if search:
+        if search and first is None:
             search.begin()
-        trial = yield from _placing_one_by_one(engine, shapes, order, seating, choice, search)
+        trial = yield from _placing_one_by_one(engine, shapes, order, seating, choice, search, first)
         if trial.failed_vm is not None and len(order) > 1 and not (search and search.left):
             yield
             trial = (yield from _placing_otherwise(engine, trial, search or Search())) or trial
@@ -224,11 +240,14 @@ def _placing_one_by_one(
     seating: Seating,
     choice: Choice,
     search: Search | None,
+    first: Trial | None,
 ) -> Steps[Trial]:
     """The best machine for each VM in its turn, in one unit after another if they must stay together."""
     tried = search.tried if search else ()
-    closed = closed_units(engine, shapes, order, seating, tried)
-    trial = furthest = yield from _attempt(engine, shapes, order, seating, closed, tried, choice)
+    if first is None:
+        closed = closed_units(engine, shapes, order, seating, tried)
+        first = yield from _attempt(engine, shapes, order, seating, closed, tried, choice)
+    trial = furthest = first
     while trial.failed_vm is not None and (unit := _too_small(engine, trial)) is not None:
         if unit in trial.refused:  # a rule of one's own does not keep VMs out of a refused unit
             break
@@ -346,7 +365,8 @@ def _attempt(
 ) -> Steps[Trial]:
     sets, part = seating.sets, seating.part_of(order[0])
     if seating is FREE:
-        engine.desk.close()
+        if engine.desk.constrained:
+            engine.desk.close()
     else:
         _open(engine, part, *_counting(seating, order, (), 0), refused)
     before = engine.view.attempt()
@@ -359,16 +379,16 @@ def _attempt(
             if sets and sets[i] != part.terms.set:
                 part = seating.part_of(i)
                 _open(engine, part, *_counting(seating, order, machines, len(machines)), refused)
-            machine, looked, hit, _, _ = engine.assign(shapes[i], choice)
-            hits += hit
-            updated += looked
-            if machine < 0 and part.terms.best_effort:
-                (machine, looked, _, _, _), rung = _assign_somehow(engine, shapes[i], part.terms, choice)
+            found = engine.assign(shapes[i], choice)
+            hits += found.hit
+            updated += found.updated
+            if found.machine < 0 and part.terms.best_effort:
+                found, rung = _assign_somehow(engine, shapes[i], part.terms, choice)
                 rungs += [*[0] * (len(machines) - len(rungs)), rung]
-                updated += looked
-            if machine < 0:
+                updated += found.updated
+            if found.machine < 0:
                 break
-            machines.append(machine)
+            machines.append(found.machine)
             if at % STEP == 0:
                 yield
         whole = len(machines) == len(order)

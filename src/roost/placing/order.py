@@ -19,7 +19,7 @@ def placing_order(zone: Zone, shapes: Sequence[Shape], sets: Sequence[str] = ())
     of each VM, if its tenant has any.
     """
     order = list(range(len(shapes)))
-    if len(set(map(id, shapes))) > 1:
+    if len(order) > 1 and len(set(map(id, shapes))) > 1:
         eases = {id(shape): _ease(zone, shape) for shape in {id(shape): shape for shape in shapes}.values()}
         order.sort(key=lambda i: eases[id(shapes[i])])
     if sets:

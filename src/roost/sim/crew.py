@@ -91,6 +91,7 @@ class Crew:
 
     def _worker(self, number: int, policy: Policy) -> SimulatedWorker:
         courier = VirtualCourier(self._clock, self._log, self.latency.feed_s)
+        now = self._clock.__call__  # a method: an object that can be called takes twice as long to call
         agent = Agent(
             self.store,
             courier,
@@ -98,8 +99,8 @@ class Crew:
             f"agent-{number}",
             seed=self._seed * 1_000 + number,
             settings=self._experiment.agents.settings(),
-            clock=self._clock,
-            now=self._clock,
+            clock=now,
+            now=now,
         )
         agent.context.shadow = self.shadow
         return SimulatedWorker(number, agent, courier)

@@ -10,7 +10,8 @@ Whoever heals, moves, evicts or places again, an agent or one of its duties, is 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from roost.model.change import ConditionChange, Entry
 from roost.model.registry import WAITING
@@ -23,8 +24,7 @@ from roost.sim.virtual import Clock
 GuestState = tuple[str, str, int, float | None, bool]  # see `Guest`
 
 
-@dataclass(slots=True, eq=False)
-class Guest:
+class Guest(msgspec.Struct, eq=False, gc=False):
     """A VM, from its first commit until it is gone."""
 
     name: str

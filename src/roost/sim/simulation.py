@@ -43,7 +43,7 @@ from roost.wiring import open_store
 
 Progress = Callable[[float, int], None]  # share done, operations so far
 
-RARELY = (20_000, 10, 2_000)  # collections of garbage, by generation
+RARELY = (500_000, 10, 2_000)  # collections of garbage, by generation
 REPORT_EVERY = 2_000  # operations
 TRIM_EVERY = 5_000  # operations, between two times that the store forgets
 ROUNDING = 1e-9  # samples: what rounding may take from the last one, which is at the end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 STATUSES = ("placed", "declined", "gave_up", "invalid")
-# By column of the requests: the type code of its array.
-CODES = dict(zip(REQUESTS, "qdqbhddh", strict=True))
+CODES = "qdqbhddh"  # of the columns of the requests
+REQUEST = struct.Struct(f"={CODES}")  # a row of them
+REQUEST_TYPE = np.dtype(list(zip(REQUESTS, CODES, strict=True)))
 COUNTS = (
     "requests", "placed", "declined", "gave_up", "vms_asked", "vms_placed", "evictions", "retries", "conflicts",
     "cache_hits", "cache_misses", "updated",
@@ -116,7 +118,7 @@ class Tracker:
         self.since = dict.fromkeys(COUNTS, 0)  # the last sample
         self.timeline: dict[str, list[float]] = {name: [] for name in self._timeline_columns()}
         self.rates: dict[str, list[int]] = {name: [] for name in BINNED}
-        self.requests: dict[str, array[Any]] = {name: array(code) for name, code in CODES.items()}
+        self._requests = bytearray()  # row after row
         self.commits = 0  # attempts after the warm-up
         self.funnel: dict[str, float] = {}  # by measure: the sum over the requests whose funnel was looked at
         self.funnels = 0  # of these
@@ -141,13 +143,10 @@ class Tracker:
         self, request: int, arrived: float, now: float, vms: int, status: int, agent: int, queued: float, retries: int
     ) -> None:
         """A request to place VMs got its answer."""
-        row = (request, arrived, vms, status, agent, queued, now - arrived, retries)
-        for column, value in zip(self.requests.values(), row, strict=True):
-            column.append(value)
+        self._requests += REQUEST.pack(request, arrived, vms, status, agent, queued, now - arrived, retries)
         since = self.since
         since["requests"] += 1
         since["vms_asked"] += vms
-        since["retries"] += retries
         if status == 0:
             since["placed"] += 1
             since["vms_placed"] += vms
@@ -156,6 +155,7 @@ class Tracker:
         elif status < len(STATUSES) - 1:
             since[STATUSES[status]] += 1
         if retries:
+            since["retries"] += retries
             self.count("retries", now, retries)
 
     def committed(self, now: float, attempts: int, conflicts: int) -> None:
@@ -280,6 +280,11 @@ class Tracker:
             int((self._vms - self._highest[1])[machines].sum()),
         )
 
+    @property
+    def requests(self) -> NDArray[np.void]:
+        """Those that were answered so far, in the order of their answers."""
+        return np.frombuffer(bytes(self._requests), REQUEST_TYPE)
+
     def used_of(self) -> NDArray[np.int64]:
         """What is used of each machine."""
         self._catch_up()
@@ -299,8 +304,10 @@ class Tracker:
         rates: dict[str, Any] = {"time_s": start, "warm": (start >= self._warm_up).astype(np.int64)}
         rates["arrivals"] = np.bincount((arrivals // self._bin).astype(np.int64), minlength=bins)
         rates |= {name: np.array([*each, *[0] * (bins - len(each))], np.int64) for name, each in self.rates.items()}
-        columns = {name: np.frombuffer(each, each.typecode) for name, each in self.requests.items()}
-        requests = pl.DataFrame(columns).sort("time_s", "request", maintain_order=True)
+        rows = self.requests
+        requests = pl.DataFrame({name: np.ascontiguousarray(rows[name]) for name in REQUESTS}).sort(
+            "time_s", "request", maintain_order=True
+        )
         names = pl.Series(STATUSES)
         return {
             "timeline": timeline.select(list(self.timeline)),
@@ -331,7 +338,7 @@ class Tracker:
             "funnel": [self.funnels, self.funnel],
             "timeline": self.timeline,
             "rates": self.rates,
-            "requests": {name: each.tobytes() for name, each in self.requests.items()},
+            "requests": bytes(self._requests),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -346,7 +353,7 @@ class Tracker:
         self.faults = FaultCounts(**state["faults"])
         self.funnels, self.funnel = state["funnel"]
         self.since, self.timeline, self.rates = dict(state["since"]), state["timeline"], state["rates"]
-        self.requests = {name: array(CODES[name], data) for name, data in state["requests"].items()}
+        self._requests = bytearray(state["requests"])
 
 
 def _no_moves() -> tuple[array[int], array[int], array[int]]:

@@ -98,10 +98,10 @@ class World:
     def _stay(self, placements: Sequence[Placement], lifetimes: Sequence[float]) -> None:
         """VMs run; they will leave when their time is over, together with those whose time is over then, too."""
         leaving: dict[float, list[Guest]] = {}
+        by_name = self._guests.by_name
         for placement, lifetime in zip(placements, lifetimes, strict=True):
-            guest = self._guests.by_name.get(placement.vm)
-            if guest is None or lifetime == NEVER:
-                continue  # it had to give way at once, or stays
+            if lifetime == NEVER or (guest := by_name.get(placement.vm)) is None:
+                continue  # it stays, or had to give way at once
             if lifetime in leaving:
                 leaving[lifetime].append(guest)
             else:

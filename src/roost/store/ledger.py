@@ -6,6 +6,7 @@ Entries can be applied and undone, so any revision that the feed reaches can be 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import add, gt, sub
 from typing import Any, Literal
 
 import msgspec
@@ -42,7 +43,11 @@ class MachineRow(msgspec.Struct, gc=False):
 
     def taken(self, resources: int) -> list[int]:
         """What VMs of all bands take together, by resource."""
-        return [sum(self.used[r::resources]) for r in range(resources)]
+        used = self.used
+        taken = used[:resources]
+        for at in range(resources, len(used), resources):
+            taken = list(map(add, taken, used[at : at + resources]))
+        return taken
 
     def is_empty(self, resources: int) -> bool:
         """Whether it is ready and runs no VM of the highest band, nor any that has it for itself."""
@@ -128,6 +133,18 @@ class Accounts:
             row.owner = tenant
         if vm.colocation:
             row.classes[self._class[vm.colocation]] += sign
+
+    def lacks_room(self, row: MachineRow, vm: VM) -> bool:
+        """Whether a machine has less that nobody holds than one more VM takes."""
+        resources, used = self.resources, row.used
+        total = map(add, self._demand[vm.type, row.spec.generation], used)
+        for at in range(resources, len(used), resources):
+            total = map(add, total, used[at : at + resources])
+        return any(map(gt, total, row.spec.capacity))
+
+    def room(self, row: MachineRow) -> list[int]:
+        """What nobody holds of a machine, by resource."""
+        return list(map(sub, row.spec.capacity, row.taken(self.resources)))
 
     def demand(self, vm: VM, row: MachineRow) -> tuple[int, ...]:
         """What a VM takes of a machine, by resource."""

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from roost.model.inventory import Catalogue
@@ -71,12 +71,12 @@ class MemoryStore:
         with self._changed:
             ledger = self._ledger
             facts = Facts(
-                known={key: self._decided[key] for key in needs.keys if key in self._decided},
-                machines={name: ledger.machines[name].copy() for name in needs.machines if name in ledger.machines},
-                tenants={name: ledger.tenants[name] for name in needs.tenants if name in ledger.tenants},
-                vms={name: ledger.vms[name] for name in needs.vms if name in ledger.vms},
+                known=self._decided,
+                machines={name: row.copy() for name, row in _found(ledger.machines, needs.machines).items()},
+                tenants=_found(ledger.tenants, needs.tenants),
+                vms=_found(ledger.vms, needs.vms),
                 clusters=ledger.clusters.copy() if needs.clusters else {},
-                registry={place: ledger.registry[place] for place in needs.registry if place in ledger.registry},
+                registry=_found(ledger.registry, needs.registry) if needs.registry else {},
                 limits=self._limits,
             )
             standing = self._rechecks.of(recheck)
@@ -88,19 +88,21 @@ class MemoryStore:
         return settled.outcomes
 
     def _write(self, settled: Settlement, round_: Round | None) -> None:
-        ledger = self._ledger
+        ledger, known, written = self._ledger, self._decided, self._written
         self._sums.change(settled)
-        self._limit(settled.registry)
         _update(ledger.machines, settled.machines)
         _update(ledger.tenants, settled.tenants)
         _update(ledger.vms, settled.vms)
-        _update(ledger.clusters, settled.clusters)
-        _update(ledger.registry, settled.registry)
+        if settled.clusters:
+            _update(ledger.clusters, settled.clusters)
+        if settled.registry:
+            self._limit(settled.registry)
+            _update(ledger.registry, settled.registry)
         now = self._clock()
         for key, decided in settled.decided.items():
-            self._decided.pop(key, None)  # what was declined before is the latest now
-            self._decided[key] = decided
-            self._written[key] = now
+            known.pop(key, None)  # what was declined before is the latest now
+            known[key] = decided
+            written[key] = now
         if round_:
             self._rounds[round_.agent, round_.number] = round_
         if settled.entries:
@@ -121,12 +123,13 @@ class MemoryStore:
         with self._changed:
             if since < self._trimmed:
                 return Feed((), reload=True)
-            rows: deque[FeedRow] = deque()
+            rows: list[FeedRow] = []
             for row in reversed(self._feed):
                 if row.last <= since:
                     break
-                rows.appendleft(row)
-            return Feed(list(rows)[:limit])
+                rows.append(row)
+            rows.reverse()
+            return Feed(rows[:limit] if len(rows) > limit else rows)
 
     def head(self) -> tuple[int, int]:
         """The revision of the last entry of the feed, and of the last that was trimmed away."""
@@ -269,6 +272,11 @@ def _result(policy: str, made: Sequence[Decided]) -> PolicyResult:
         mean_decided_us=sum(times) / len(times),
         p99_decided_us=times[math.ceil(0.99 * len(times)) - 1],
     )
+
+
+def _found(rows: Mapping[Name, Row], names: Iterable[Name]) -> dict[Name, Row]:
+    """Those of the rows that are there."""
+    return {name: row for name in names if (row := rows.get(name)) is not None}
 
 
 def _update(rows: dict[Name, Row], changed: Mapping[Name, Row | None]) -> None:

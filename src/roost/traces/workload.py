@@ -81,20 +81,25 @@ class Workload:
 
     def request(self, number: int) -> Request:
         """A request as an allocator takes it."""
-        low, high = int(self.first[number]), int(self.first[number + 1])
-        kinds = self._kinds
+        first, kind, kinds = self.first, self._kind_of_vms, self._kinds
+        low, high = first.item(number), first.item(number + 1)
         if high == low + 1:  # as nearly always
-            vms: tuple[VM, ...] = (kinds[self.type[low], self.priority[low]],)
+            vms: tuple[VM, ...] = (kinds[kind.item(low)],)
         else:
-            both = zip(self.type[low:high].tolist(), self.priority[low:high].tolist(), strict=True)
-            vms = tuple(kinds[each] for each in both)
+            vms = tuple([kinds[each] for each in kind[low:high].tolist()])
         return Request(self.tenants[number], vms, self.constraints.get(number))
 
     @cached_property
-    def _kinds(self) -> dict[tuple[int, int], VM]:
-        """The VMs that differ, by type and priority."""
-        return {
-            (t, p): VM(kind.name, priority=priority, requeue=self.requeue)
-            for t, kind in enumerate(self.types)
-            for p, priority in enumerate(self.priorities)
-        }
+    def _kinds(self) -> list[VM]:
+        """The VMs that differ: of each type, one for each priority."""
+        return [
+            VM(kind.name, priority=priority, requeue=self.requeue)
+            for kind in self.types
+            for priority in self.priorities
+        ]
+
+    @cached_property
+    def _kind_of_vms(self) -> NDArray[np.int32]:
+        """Which of these each VM is."""
+        found: NDArray[np.int32] = self.type * np.int32(len(self.priorities)) + self.priority
+        return found

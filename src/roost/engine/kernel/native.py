@@ -99,11 +99,22 @@ inside = njit(pipeline_class=LinkedPart, **PLAIN, **BARE)
 ruled = njit(pipeline_class=LinkedPart, error_model="numpy", **BARE)
 
 
-def direct(function: Any) -> Callable[..., Any]:
-    """A compiled entry without Numba's look at the type of each argument, if it has been called with one kind of them.
+class Direct:
+    """A compiled entry that Python calls again and again with the same types of arguments.
 
-    For what is called with the same arrays again and again: with some twenty of them that is a tenth of a choice.
+    `call` goes without Numba's look at the type of each argument from the second time on: with a few arrays, that look
+    takes ten times as long as to hand them over.
     """
-    compiled = list(function.overloads.values())
-    found: Callable[..., Any] = compiled[0].entry_point if len(compiled) == 1 else function
-    return found
+
+    __slots__ = ("_entry", "call")
+
+    def __init__(self, entry: Callable[..., Any]) -> None:
+        self._entry = entry
+        self.call: Callable[..., Any] = self._first
+
+    def _first(self, *arguments: Any) -> Any:
+        """Have it compiled, or loaded, for these types."""
+        result = self._entry(*arguments)
+        compiled = list(self._entry.overloads.values())  # type: ignore[attr-defined]
+        self.call = compiled[0].entry_point if len(compiled) == 1 else self._entry
+        return result

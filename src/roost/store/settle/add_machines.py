@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from roost.model.change import ConditionChange
+from roost.model.change import ConditionChange, Entry
 from roost.model.errors import InvalidInput
 from roost.model.inventory import check_spec
 from roost.store.contract import Commission, Committed, Outcome
@@ -36,7 +36,16 @@ def settle(proposal: Commission, settling: Settling) -> Outcome:
     for name, cluster in new.items():
         recount(settling, name, cluster)
     settling.decide(proposal)
-    settling.enter(proposal, added=proposal.machines, conditions=tuple(changes))
+    settling.enter(
+        proposal,
+        Entry(
+            key=proposal.key,
+            by=proposal.record.by,
+            at=proposal.record.at,
+            added=proposal.machines,
+            conditions=tuple(changes),
+        ),
+    )
     return Committed()
 
 

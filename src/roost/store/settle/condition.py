@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from roost.model.change import ConditionChange, Registered
+from roost.model.change import ConditionChange, Entry, Registered
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.failures import NONE, read_entry
 from roost.model.registry import FAILURES
@@ -42,7 +42,17 @@ def settle(proposal: SetCondition, settling: Settling) -> Outcome:
             setattr(row, name, value)
             settling.tested.set_condition(proposal.machine, name, value)
     if changes or counted:
-        settling.enter(proposal, conditions=tuple(changes), registered=counted, versions=versions)
+        settling.enter(
+            proposal,
+            Entry(
+                key=proposal.key,
+                by=proposal.record.by,
+                at=proposal.record.at,
+                conditions=tuple(changes),
+                registered=counted,
+                versions=versions,
+            ),
+        )
     settling.decide(proposal, versions.get(proposal.machine, 0))
     return Committed(versions, changed=bool(changes or counted))
 

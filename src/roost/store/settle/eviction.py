@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import add, sub
 
-from roost.model.change import Eviction, PlacedVM
+from roost.model.change import Entry, Eviction, PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.request import HOLD, hold_of
 from roost.model.rows import OCCUPIED
 from roost.store.contract import Place
 from roost.store.settle.settling import LostRace, Settling
-from roost.store.settle.vms import as_it_runs, fewer, room_of, take_off, wait
+from roost.store.settle.vms import as_it_runs, fewer, take_off, wait
 
 
 def check_victims(proposal: Place, settling: Settling) -> None:
@@ -35,33 +36,36 @@ def check_victims(proposal: Place, settling: Settling) -> None:
 def check_evicted(proposal: Place, touched: Iterable[str], settling: Settling) -> None:
     """With the victims gone, everything has room; of lower priority, and none of them could have stayed."""
     accounts, machines = settling.accounts, settling.facts.machines
-    room: dict[str, list[int]] = {}
-    highest: dict[str, int] = {}
-    for name in touched:
-        room[name] = room_of(settling, name)
+    if len(proposal.placed) == 1 and proposal.plain:
+        (only,) = proposal.placed
+        if accounts.lacks_room(machines[only.machine], only.spec):
+            raise LostRace("room", f"machine {only.machine}: {OCCUPIED}", (only.machine,))
+        return
+    room = {name: accounts.room(machines[name]) for name in touched}
     for each in proposal.placed:
-        demand, band = accounts.demand(each.spec, machines[each.machine]), accounts.band(each.spec)
-        room[each.machine] = [left - need for left, need in zip(room[each.machine], demand, strict=True)]
-        highest[each.machine] = min(band, highest.get(each.machine, band))
-    for gone in (*proposal.leaving, *[victim.vm for victim in proposal.victims]):
-        if (left := room.get(gone.machine)) is not None:
-            demand = accounts.demand(gone.spec, machines[gone.machine])
-            room[gone.machine] = [has + need for has, need in zip(left, demand, strict=True)]
+        name = each.machine
+        room[name] = list(map(sub, room[name], accounts.demand(each.spec, machines[name])))
+    if not proposal.plain:
+        for gone in (*proposal.leaving, *[victim.vm for victim in proposal.victims]):
+            if (left := room.get(gone.machine)) is not None:
+                room[gone.machine] = list(map(add, left, accounts.demand(gone.spec, machines[gone.machine])))
     for name, left in room.items():
         if min(left) < 0:
             raise LostRace("room", f"machine {name}: {OCCUPIED}", tuple(room))
     if proposal.victims:
-        _check_needed(proposal, room, highest, settling)
+        _check_needed(proposal, room, settling)
 
 
-def _check_needed(
-    proposal: Place, room: Mapping[str, Sequence[int]], highest: Mapping[str, int], settling: Settling
-) -> None:
+def _check_needed(proposal: Place, room: Mapping[str, Sequence[int]], settling: Settling) -> None:
     """Each victim is of lower priority than what comes to its machine, and would not fit beside it; or it belongs
     to one that does: as what is held for it. Of VMs that go together, not all could have stayed.
     """
     accounts, facts = settling.accounts, settling.facts
-    top = min(accounts.band(each.spec) for each in proposal.placed)
+    highest: dict[str, int] = {}
+    for each in proposal.placed:
+        band = accounts.band(each.spec)
+        highest[each.machine] = min(band, highest.get(each.machine, band))
+    top = min(highest.values())
     # By tenant, VM and machine, what would have to fit; no VM: all those of the tenant.
     taken: dict[tuple[str, str, str], list[int]] = {}
     for victim in proposal.victims:
@@ -104,13 +108,18 @@ def evict(proposal: Place, eviction: Eviction, settling: Settling) -> tuple[Plac
         rest = fewer(settling, tenant, known, len(gone))
         settling.enter(
             proposal,
-            tenant=tenant,
-            constraints=known.constraints,
-            before=known.stamp,
-            after=settling.stamp if rest else 0,
-            released=tuple(gone),
-            eviction=eviction,
-            registered=wait(settling, gone, tenant, known.constraints, proposal),
-            versions=versions,
+            Entry(
+                key=proposal.key,
+                by=proposal.record.by,
+                at=proposal.record.at,
+                tenant=tenant,
+                constraints=known.constraints,
+                before=known.stamp,
+                after=settling.stamp if rest else 0,
+                released=tuple(gone),
+                eviction=eviction,
+                registered=wait(settling, gone, tenant, known.constraints, proposal),
+                versions=versions,
+            ),
         )
     return own

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from roost.model.change import PlacedVM
+from roost.model.change import Entry, PlacedVM
 from roost.model.request import hold_of
 from roost.model.rows import OCCUPIED
 from roost.store.contract import Committed, Move, Outcome
 from roost.store.ledger import TenantRow
 from roost.store.settle.rows import Names
 from roost.store.settle.settling import Behind, LostRace, Settling
-from roost.store.settle.vms import check_premise, check_tenant, put_on, room_of, take_off
+from roost.store.settle.vms import check_premise, check_tenant, put_on, take_off
 
 
 def needs(proposal: Move, names: Names) -> None:
@@ -49,13 +49,18 @@ def settle(proposal: Move, settling: Settling) -> Outcome:
     settling.decide(proposal, settling.stamp)
     settling.enter(
         proposal,
-        tenant=tenant,
-        constraints=known.constraints,
-        before=known.stamp,
-        after=settling.stamp,
-        placed=placed,
-        released=released,
-        versions=versions,
+        Entry(
+            key=proposal.key,
+            by=proposal.record.by,
+            at=proposal.record.at,
+            tenant=tenant,
+            constraints=known.constraints,
+            before=known.stamp,
+            after=settling.stamp,
+            placed=placed,
+            released=released,
+            versions=versions,
+        ),
     )
     return Committed(versions, settling.stamp)
 
@@ -85,8 +90,7 @@ def _try(proposal: Move, settling: Settling) -> None:
     if problem := (tested.replace if proposal.held else tested.place)(target, spec, tenant):
         raise LostRace("room", f"machine {target}: {problem}", (target,))
     try:
-        demand = settling.accounts.demand(spec, facts.machines[target])
-        if not proposal.held and any(need > left for need, left in zip(demand, room_of(settling, target), strict=True)):
+        if not proposal.held and settling.accounts.lacks_room(facts.machines[target], spec):
             raise LostRace("room", f"machine {target}: {OCCUPIED}", (target,))
         settling.admit(proposal)
     except LostRace:

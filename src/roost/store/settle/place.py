@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from roost.model.change import PlacedVM
+from roost.model.change import Entry, PlacedVM
 from roost.model.errors import InvalidInput
 from roost.model.registry import WAITING
 from roost.model.request import HOLD, hold_of
@@ -20,10 +20,11 @@ from roost.store.settle.vms import as_it_runs, check_premise, check_tenant, put_
 def needs(proposal: Place, names: Names) -> None:
     """The VMs and their machines; those that leave or give way, what is held for them, and what waits."""
     names.tenants.add(proposal.tenant)
+    machines, vms = names.machines, names.vms
     for each in proposal.placed:
-        names.machines.add(each.machine)
-        names.vms.add(each.vm)
-    if proposal.victims or proposal.requeued or proposal.leaving:
+        machines.add(each.machine)
+        vms.add(each.vm)
+    if not proposal.plain:
         for each in proposal.leaving:
             names.machines.add(each.machine)
             names.vms.update((each.vm, hold_of(each.vm)))
@@ -37,21 +38,22 @@ def needs(proposal: Place, names: Names) -> None:
 
 def settle(proposal: Place, settling: Settling) -> Outcome:
     """Test each VM on what those before it left, and write them all down."""
-    facts, tenant = settling.facts, proposal.tenant
-    if not tenant or not proposal.placed:
+    facts, tenant, placed = settling.facts, proposal.tenant, proposal.placed
+    if not tenant or not placed:
         raise InvalidInput("proposal", "names no tenant or no VM", "name both")
     known = facts.tenants.get(tenant)
     now = known.stamp if known else 0
     check_premise(proposal, now)
-    check_tenant(proposal, known, settling)
-    touched = dict.fromkeys([each.machine for each in proposal.placed])
+    if known or proposal.stamp:
+        check_tenant(proposal, known, settling)
+    touched = [placed[0].machine] if len(placed) == 1 else list(dict.fromkeys([each.machine for each in placed]))
     for name in touched:
         if name not in facts.machines:
             raise Behind("machine", f"machine {name} is no more")
         if settling.strict and settling.started.get(name) != proposal.seen.get(name):
             raise LostRace("stale", f"machine {name} has changed", tuple(touched))
     if proposal.requeued:
-        for each in proposal.placed:
+        for each in placed:
             if (WAITING, each.vm) not in facts.registry:
                 raise Behind("gone", f"VM {each.vm} waits no longer", stamp=now)
     leaving = _check_leaving(proposal, now, settling) if proposal.leaving else ()
@@ -64,25 +66,30 @@ def settle(proposal: Place, settling: Settling) -> Outcome:
     versions: dict[str, int] = {}
     if gone:
         take_off(settling, gone, tenant, versions)
-    put_on(settling, proposal.placed, tenant, versions)
-    count = (known.vms if known else 0) + len(proposal.placed) - len(gone)
+    put_on(settling, placed, tenant, versions)
+    count = (known.vms if known else 0) + len(placed) - len(gone)
     row = TenantRow(proposal.constraints, settling.stamp, count)
     facts.tenants[tenant] = settling.result.tenants[tenant] = row
-    settling.decide(proposal, settling.stamp, proposal.placed)
+    settling.decide(proposal, settling.stamp, placed)
     registered = wait(settling, own, tenant, proposal.constraints, proposal) if own else ()
     if proposal.requeued:
-        registered += tuple([settling.change_entry((WAITING, each.vm), None) for each in proposal.placed])
+        registered += tuple([settling.change_entry((WAITING, each.vm), None) for each in placed])
     settling.enter(
         proposal,
-        tenant=tenant,
-        constraints=proposal.constraints,
-        before=now,
-        after=settling.stamp,
-        placed=proposal.placed,
-        released=gone,
-        eviction=evicted if own else None,
-        registered=registered,
-        versions=versions,
+        Entry(
+            key=proposal.key,
+            by=proposal.record.by,
+            at=proposal.record.at,
+            tenant=tenant,
+            constraints=proposal.constraints,
+            before=now,
+            after=settling.stamp,
+            placed=placed,
+            released=gone,
+            eviction=evicted if own else None,
+            registered=registered,
+            versions=versions,
+        ),
     )
     return Committed(versions, settling.stamp, before=now)
 
@@ -91,7 +98,7 @@ def _try(
     proposal: Place, leaving: Sequence[PlacedVM], touched: Collection[str], stamp: int, settling: Settling
 ) -> None:
     """All machines take their VMs, on which these are then, as the rules see them; or none is changed."""
-    facts, tested, tenant = settling.facts, settling.tested, proposal.tenant
+    vms, tested, tenant = settling.facts.vms, settling.tested, proposal.tenant
     tried: list[PlacedVM] = []
     names: set[str] = set()
     left: Collection[str] = {each.vm for each in leaving} if leaving else ()
@@ -100,7 +107,7 @@ def _try(
         tested.remove(each.machine, each.spec, tenant)
     try:
         for each in _highest_first(proposal.placed, settling.accounts):
-            if each.vm in names or (each.vm in facts.vms and each.vm not in left):
+            if each.vm in names or (each.vm in vms and each.vm not in left):
                 raise Behind("name", f"a VM {each.vm} runs already", stamp=stamp)
             # As its own priority sees the machine, so with the victims there.
             if problem := tested.place(each.machine, each.spec, tenant):
@@ -122,7 +129,7 @@ def _highest_first(placed: Sequence[PlacedVM], accounts: Accounts) -> Sequence[P
 
     A VM of a lower band that took the free room first would leave none to a higher one of the same request.
     """
-    if len(placed) == 1 or accounts.bands == 1:
+    if len(placed) == 1 or accounts.bands == 1 or len({each.spec.priority for each in placed}) == 1:
         return placed
     return sorted(placed, key=lambda each: accounts.band(each.spec))
 

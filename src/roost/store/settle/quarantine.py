@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from roost.model.change import QuarantineChange
+from roost.model.change import Entry, QuarantineChange
 from roost.model.errors import UnknownName
 from roost.store.contract import Committed, Outcome, SetQuarantine
 from roost.store.settle.clusters import recount
@@ -25,6 +25,8 @@ def settle(proposal: SetQuarantine, settling: Settling) -> Outcome:
     if changed := cluster.quarantined != proposal.quarantined:
         change = QuarantineChange(proposal.cluster, cluster.quarantined, proposal.quarantined)
         recount(settling, proposal.cluster, msgspec.structs.replace(cluster, quarantined=proposal.quarantined))
-        settling.enter(proposal, quarantines=(change,))
+        settling.enter(
+            proposal, Entry(key=proposal.key, by=proposal.record.by, at=proposal.record.at, quarantines=(change,))
+        )
     settling.decide(proposal)
     return Committed(changed=changed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from roost.model.change import Entry
 from roost.model.errors import InvalidInput
 from roost.store.contract import Committed, Outcome, Register
 from roost.store.settle.rows import Names
@@ -22,6 +23,14 @@ def settle(proposal: Register, settling: Settling) -> Outcome:
     if proposal.guarded and now != proposal.expected:
         raise LostRace("registry", f"{proposal.kind} {proposal.name} has another value by now")
     if changed := now != value:
-        settling.enter(proposal, registered=(settling.change_entry(place, value),))
+        settling.enter(
+            proposal,
+            Entry(
+                key=proposal.key,
+                by=proposal.record.by,
+                at=proposal.record.at,
+                registered=(settling.change_entry(place, value),),
+            ),
+        )
     settling.decide(proposal)
     return Committed(changed=changed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from roost.model.change import Registered
+from roost.model.change import Entry, Registered
 from roost.model.errors import InvalidInput
 from roost.model.registry import WAITING
 from roost.model.request import HOLD, hold_of
@@ -52,14 +52,19 @@ def settle(proposal: Release, settling: Settling) -> Outcome:
         registered = (*registered, *wait(settling, released, tenant, known.constraints, proposal))
     settling.enter(
         proposal,
-        tenant=tenant,
-        constraints=known.constraints,
-        before=known.stamp,
-        after=stamp,
-        released=released,
-        eviction=proposal.eviction,
-        registered=registered,
-        versions=versions,
+        Entry(
+            key=proposal.key,
+            by=proposal.record.by,
+            at=proposal.record.at,
+            tenant=tenant,
+            constraints=known.constraints,
+            before=known.stamp,
+            after=stamp,
+            released=released,
+            eviction=proposal.eviction,
+            registered=registered,
+            versions=versions,
+        ),
     )
     return Committed(versions, stamp)
 
@@ -95,7 +100,7 @@ def _wait_for_nothing(proposal: Release, known: TenantRow | None, settling: Sett
         stamp = known.stamp if known else 0
         raise Behind("tenant", f"not all VMs of tenant {proposal.tenant} wait still", stamp=stamp)
     settling.decide(proposal)
-    settling.enter(proposal, registered=changes)
+    settling.enter(proposal, Entry(key=proposal.key, by=proposal.record.by, at=proposal.record.at, registered=changes))
     return Committed()
 
 

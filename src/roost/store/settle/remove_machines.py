@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from roost.model.change import ConditionChange, QuarantineChange
+from roost.model.change import ConditionChange, Entry, QuarantineChange
 from roost.model.errors import InvalidInput, UnknownName
 from roost.model.registry import FAILURES
 from roost.store.contract import Committed, Decommission, Outcome
@@ -46,11 +46,16 @@ def settle(proposal: Decommission, settling: Settling) -> Outcome:
     settling.decide(proposal)
     settling.enter(
         proposal,
-        removed=tuple(specs),
-        conditions=tuple(changes),
-        quarantines=tuple(reopened),
-        registered=tuple(forgotten),
-        versions=versions,
+        Entry(
+            key=proposal.key,
+            by=proposal.record.by,
+            at=proposal.record.at,
+            removed=tuple(specs),
+            conditions=tuple(changes),
+            quarantines=tuple(reopened),
+            registered=tuple(forgotten),
+            versions=versions,
+        ),
     )
     return Committed()
 

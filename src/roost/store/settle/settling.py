@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -70,12 +70,11 @@ class Settling:
             placed=placed,
         )
 
-    def enter(self, proposal: Recorded, **changes: Any) -> None:
-        """What a proposal changed goes into the feed, with who asked for it and when."""
-        if (placed := changes.get("placed")) and placed is not self._admitted:
-            _check_admitted(proposal, placed, self._admitted)
-        record = proposal.record
-        self.result.entries.append(Entry(key=proposal.key, by=record.by, at=record.at, **changes))
+    def enter(self, proposal: Recorded, entry: Entry) -> None:
+        """What a proposal changed goes into the feed, with its key, who asked for it and when."""
+        if entry.placed and entry.placed is not self._admitted:
+            _check_admitted(proposal, entry.placed, self._admitted)
+        self.result.entries.append(entry)
 
     def touch(self, name: str, versions: dict[str, int]) -> MachineRow:
         """A machine row that this proposal changes, under its next version."""

@@ -31,12 +31,6 @@ def check_tenant(proposal: Place | Move, known: TenantRow | None, settling: Sett
         raise Behind("tenant", f"tenant {tenant} has other VMs by now", stamp=now)
 
 
-def room_of(settling: Settling, machine: str) -> list[int]:
-    """What nobody holds of a machine, by resource."""
-    row = settling.facts.machines[machine]
-    return [has - used for has, used in zip(row.spec.capacity, row.taken(settling.accounts.resources), strict=True)]
-
-
 def as_it_runs(settling: Settling, vm: PlacedVM) -> PlacedVM:
     """A VM that is where a proposal says, with all that the store knows of it."""
     return settling.facts.vms[vm.vm].placed
@@ -44,20 +38,22 @@ def as_it_runs(settling: Settling, vm: PlacedVM) -> PlacedVM:
 
 def put_on(settling: Settling, placed: Sequence[PlacedVM], tenant: str, versions: dict[str, int]) -> None:
     """The rows have these VMs."""
+    put, touch, there, written = settling.accounts.put, settling.touch, settling.facts.vms, settling.result.vms
     for each in placed:
-        settling.accounts.put(settling.touch(each.machine, versions), each.spec, tenant, 1)
-        settling.facts.vms[each.vm] = settling.result.vms[each.vm] = VMRow(tenant, each)
+        put(touch(each.machine, versions), each.spec, tenant, 1)
+        there[each.vm] = written[each.vm] = VMRow(tenant, each)
 
 
 def take_off(settling: Settling, released: Sequence[PlacedVM], tenant: str, versions: dict[str, int]) -> None:
     """The rows no longer have these VMs."""
-    result = settling.result
+    put, touch, there = settling.accounts.put, settling.touch, settling.facts.vms
+    written, freed = settling.result.vms, settling.result.freed
     for each in released:
-        settling.accounts.put(settling.touch(each.machine, versions), each.spec, tenant, -1)
-        del settling.facts.vms[each.vm]
-        if each.vm not in result.vms:
-            result.freed.add(each.vm)
-        result.vms[each.vm] = None
+        put(touch(each.machine, versions), each.spec, tenant, -1)
+        del there[each.vm]
+        if each.vm not in written:
+            freed.add(each.vm)
+        written[each.vm] = None
 
 
 def fewer(settling: Settling, tenant: str, known: TenantRow, gone: int) -> int:
