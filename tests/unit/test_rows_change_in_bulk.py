@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from roost.engine.kernel.compiler import compile_rules
+from roost.engine.selection import Engine
 from roost.engine.shape import Shapes
 from roost.engine.view import View
 from roost.model.request import VM
@@ -52,3 +53,14 @@ def test_what_is_kept_to_go_back_to_is_counted_by_changes() -> None:
         view.place_many(many, many, many + 1, shape.plain)
     assert view.revision - view._reach < 100
     view.at(view._reach)
+
+
+def test_what_the_kernel_places_counts_too() -> None:
+    rules = Policy.named("fast").rules
+    view = View(ZONE, compile_rules(rules, ZONE), history=20)
+    engine, shape = Engine(view, rules), Shapes(ZONE, rules).of(VM("A1"), 0)
+    for _ in range(50):
+        assert engine.assign(shape).machine >= 0
+    assert view.revision - view._reach == 20
+    assert view.reaches(view.revision - 20)
+    assert not view.reaches(view.revision - 21)

@@ -156,9 +156,9 @@ class View:
 
     def note_placed(self, machine: int) -> None:
         """Note what the kernel has just placed."""
-        history = self._history
-        history.append((self.journal.item(0) - 1, ("remove", machine, self.placing_shape)))
-        if not self._attempting and len(history) > self._kept:
+        self._history.append((self.journal.item(0) - 1, ("remove", machine, self.placing_shape)))
+        self._noted += 1
+        if not self._attempting and self._noted > self._kept:
             self._forget()
         self.placing[0] = -1
 

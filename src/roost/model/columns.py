@@ -20,6 +20,11 @@ class Columns(msgspec.Struct, frozen=True, eq=False):
         """The lists, in the order of the fields."""
         return msgspec.structs.astuple(self)
 
+    def extend(self, *more: Iterable[Any]) -> None:
+        """Add to each list; only for whoever is making them."""
+        for column, values in zip(self.lists, more, strict=True):
+            column.extend(values)
+
     def take(self, at: Sequence[int]) -> Self:
         """Those at these places, in this order."""
         return type(self)(*([column[i] for i in at] for column in self.lists))

@@ -80,8 +80,7 @@ class Codec:
         columns = MachineColumns([], [], [], [], [], [], [], [], [], [])
         decoders: tuple[Callable[[str], list[Any]], ...] = (_specs, _lists, _lists, _numbers, _texts, *[_numbers] * 5)
         for texts in slices:
-            for column, decode, text in zip(columns.lists, decoders, texts, strict=True):
-                column.extend(decode(text))
+            columns.extend(*[decode(text) for decode, text in zip(decoders, texts, strict=True)])
         return columns
 
     def machine_values(self, row: MachineRow) -> tuple[Any, ...]:
@@ -115,9 +114,7 @@ class Codec:
         known = self._vms.__getitem__
         for names, tenants, machines, specs, seconds, parts in slices:
             since = np.array(_amounts(seconds)) + np.array(_amounts(parts)) * PART
-            whole = _texts(names), _texts(tenants), _texts(machines), map(known, _texts(specs)), since.tolist()
-            for column, values in zip(columns.lists, whole, strict=True):
-                column.extend(values)
+            columns.extend(_texts(names), _texts(tenants), _texts(machines), map(known, _texts(specs)), since.tolist())
         return columns
 
     @staticmethod
@@ -145,9 +142,7 @@ class Codec:
         columns = TenantColumns([], [], [], [])
         known = self._constraints.__getitem__
         for names, constraints, stamps, vms in slices:
-            whole = _texts(names), map(known, _texts(constraints)), _numbers(stamps), _numbers(vms)
-            for column, values in zip(columns.lists, whole, strict=True):
-                column.extend(values)
+            columns.extend(_texts(names), map(known, _texts(constraints)), _numbers(stamps), _numbers(vms))
         return columns
 
     @staticmethod
