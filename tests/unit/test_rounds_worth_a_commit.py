@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from roost.agent.agent import LONGEST_WAIT, Agent
+from roost.agent.agent import Agent
 from roost.agent.courier import Delivery, Group
+from roost.agent.gathering import LONGEST_WAIT
 from roost.agent.settings import AgentSettings
 from roost.agent.verbs.place import PlaceVMs
 from roost.model.request import VM, Request

@@ -51,8 +51,8 @@ def test_what_is_kept_to_go_back_to_is_counted_by_changes() -> None:
     for _ in range(10):
         many = np.zeros(30, np.int64)
         view.place_many(many, many, many + 1, shape.plain)
-    assert view.revision - view._reach < 100
-    view.at(view._reach)
+    assert view.revision - view._history.reach < 100
+    view.at(view._history.reach)
 
 
 def test_what_the_kernel_places_counts_too() -> None:
@@ -61,6 +61,6 @@ def test_what_the_kernel_places_counts_too() -> None:
     engine, shape = Engine(view, rules), Shapes(ZONE, rules).of(VM("A1"), 0)
     for _ in range(50):
         assert engine.assign(shape).machine >= 0
-    assert view.revision - view._reach == 20
+    assert view.revision - view._history.reach == 20
     assert view.reaches(view.revision - 20)
     assert not view.reaches(view.revision - 21)

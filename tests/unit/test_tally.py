@@ -6,7 +6,7 @@ import random
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from roost.api.tally import Tally, Times
+from roost.api.tally import Tally, TimeTally
 
 BOUNDS = (0.001, 0.01, 0.1)
 
@@ -25,7 +25,7 @@ def test_a_tally_says_what_its_counter_would() -> None:
 
 def test_times_say_what_their_histogram_would() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    times = Times(Histogram("took", "How long.", registry=ours, buckets=BOUNDS))
+    times = TimeTally(Histogram("took", "How long.", registry=ours, buckets=BOUNDS))
     plain = Histogram("took", "How long.", registry=theirs, buckets=BOUNDS)
     draw = random.Random(1)
     for number in range(300):

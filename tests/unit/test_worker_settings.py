@@ -46,13 +46,13 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_a_worker_opens_its_agent_by_the_settings(opened: dict[str, Any]) -> None:
     CliRunner().invoke(app, ["worker", "zone.db"])
     assert (opened["policy"], opened["seed"], opened["patience"]) == ("fast", 41, 7.5)
-    assert opened["settings"] == AgentSettings(retries=3)
+    assert opened["settings"] == AgentSettings.of(AgentSection(retries=3))
 
 
 def test_options_of_a_worker_win(opened: dict[str, Any]) -> None:
     CliRunner().invoke(app, ["worker", "zone.db", "--policy", "spread", "--seed", "5", "--retries", "9", "--top", "1"])
     assert (opened["policy"], opened["seed"], opened["patience"]) == ("spread", 5, 7.5)
-    assert opened["settings"] == AgentSettings(retries=9, top=1)
+    assert opened["settings"] == AgentSettings.of(AgentSection(retries=9, top=1))
 
 
 def test_without_a_seed_each_agent_begins_elsewhere() -> None:

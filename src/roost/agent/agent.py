@@ -6,16 +6,12 @@
               answer ◀── committed: durable ◀──────────────────────────────────┘
 
 A round is what is decided between two looks at the store's answers and feed, so all of it saw the same revision. The
-next round is decided while the last one is being committed.
-
-A commit costs nearly the same whatever its size, so where there is much to do, rounds should be large. One that would
-be small waits for the answer of the one under way; and as whoever was just answered probably asks again, it waits for
-them, too, for a part of the time that their commit took. Where requests come one by one, nobody waits. See decision 55.
+next round is decided while the last one is being committed. What has come waits until it is worth a commit
+(`gathering.py`).
 """
 
 from __future__ import annotations
 
-import math
 import time
 import uuid
 from collections import deque
@@ -30,6 +26,7 @@ from roost.agent.agreement import check_against, check_sums
 from roost.agent.avoidance import Avoidance, AvoidanceMemory
 from roost.agent.context import Context
 from roost.agent.courier import Courier, Delivery, Group
+from roost.agent.gathering import Gathering
 from roost.agent.loading import uncollected
 from roost.agent.operation import Answer, Operation
 from roost.agent.outcomes import Outcomes
@@ -52,7 +49,6 @@ from roost.store.contract import Conflict, Outcome, Proposal, Round, Store
 from roost.store.feed import FeedRow
 
 MUCH = 256  # VMs answered for and entries taken in, after which a step ends
-LONGEST_WAIT = 0.01  # seconds, for those who were just answered
 FOLLOWED = 1_000  # entries of the feed that are taken in before others have their turn
 
 _placed = attrgetter("placed")
@@ -72,15 +68,6 @@ class Loaded:
 
     replica: Replica
     split: PolicySplit
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """The last round that the store has answered, and who may ask for more at once."""
-
-    callers: int = 0  # those that it answered, and those that were waiting then
-    seconds: float = 0.0  # that the store took
-    at: float = 0.0
 
 
 class Agent:
@@ -115,13 +102,13 @@ class Agent:
         loaded = self._load(prepare)
         self.context = Context(self.name, self.settings, avoidance, clock, now, loaded.replica)
         self.under_way = UnderWay(self.context)
+        self._gathering = Gathering(self.context, self.under_way)
         self._outcomes = Outcomes(self.context, self.under_way)
         self.counters = self._outcomes.counters
         self._backlog: deque[FeedRow] = deque()
         self._behind = False  # more of it can be followed at once
         self._outdated = False  # the copy must be loaded anew
         self.commit_seconds: deque[float] = deque(maxlen=10_000)  # that the store took, lately
-        self.answered = Answered()
         self._number = 0
         self._background, self._loading = background or _at_once, None
         self._begin(loaded)
@@ -241,7 +228,7 @@ class Agent:
     @property
     def full(self) -> bool:
         """Whether as many rounds are under way as may be."""
-        return len(self.under_way.rounds) >= self.settings.pipeline
+        return self._gathering.full
 
     @property
     def waiting(self) -> int:
@@ -271,7 +258,9 @@ class Agent:
         """
         lines = self.under_way.lines
         if wait > 0:
-            wait = 0.0 if self._behind else wait if self._outdated else min(wait, self._ripe_in(lines.turn()[0]))
+            wait = (
+                0.0 if self._behind else wait if self._outdated else min(wait, self._gathering.ripe_in(lines.turn()[0]))
+            )
         deliveries = self.courier.receive(wait)
         placed, followed = self.counters.placed_vms, self.counters.followed
         for delivery in deliveries:
@@ -285,25 +274,12 @@ class Agent:
         if self.counters.placed_vms - placed + self.counters.followed - followed > MUCH:
             return True  # let others have their turn before more is decided
         line, most = lines.turn()
-        decides = self._ripe_in(line) <= 0 and not (self._outdated or self._behind)
+        decides = self._gathering.ripe_in(line) <= 0 and not (self._outdated or self._behind)
         if decides:  # what waits for an answer is no work for the next turn
             decides = self._decide_round(line, most) or bool(lines.turn()[0])
         elif not (line or lines.large or deliveries or self._behind):
             self.replica.allocator.refresh(1)
         return decides or self._behind or bool(deliveries)
-
-    def _ripe_in(self, line: deque[Ticket]) -> float:
-        """Seconds until what waits in a line is worth a round; infinitely many if that has to wait for an answer."""
-        rounds, settings, answered = self.under_way.rounds, self.settings, self.answered
-        if not line or self.full:
-            return math.inf
-        if line is self.under_way.lines.large:
-            return 0.0
-        if rounds:
-            return 0.0 if len(line) >= settings.enough else math.inf
-        if len(line) >= min(answered.callers, settings.group):
-            return 0.0
-        return answered.at + min(settings.patience * answered.seconds, LONGEST_WAIT) - self._clock()
 
     def _decide_round(self, line: deque[Ticket], most: int) -> bool:
         """Decide what is queued in a line, up to so much, and send it off; whether there was something to send."""
@@ -391,7 +367,7 @@ class Agent:
         if delivery.round is not None:
             tickets = self.under_way.returned(delivery.round)
             self.commit_seconds.append(delivery.seconds)
-            self.answered = Answered(len(tickets) + self.waiting, delivery.seconds, self._clock())
+            self._gathering.answered(len(tickets) + self.waiting, delivery.seconds)
             if delivery.error is not None:
                 self._outcomes.forget(delivery.round, tickets, delivery.error)
             else:

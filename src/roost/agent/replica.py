@@ -48,27 +48,22 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from roost.agent.agreed import Agreed
 from roost.agent.in_bulk import InBulk
 from roost.agent.loading import running_of, tenants_of
-from roost.agent.registry import Registry
 from roost.agent.relief import Relief
-from roost.agent.waiting import WaitingBook
 from roost.engine.choice import BEST, Choice
 from roost.engine.recheck import rows_from, rows_of
 from roost.engine.ruleset import PolicySplit, RulePolicy
 from roost.engine.selection import CacheLimits
-from roost.engine.side_tables import FORESIGHT
 from roost.engine.tenant import NOWHERE
 from roost.engine.view import View
-from roost.model.change import Entry, Registered
+from roost.model.change import Entry
 from roost.model.errors import InvariantBroken
-from roost.model.foresight import Foresight, table_of
 from roost.model.inventory import machine_specs, zone_of
-from roost.model.registry import apply_entry
 from roost.model.request import UNCONSTRAINED, Constraints, Request
 from roost.model.rows import MachineState
-from roost.model.thresholds import Purpose, Thresholds, of_row
-from roost.model.waiting import Waiting
+from roost.model.thresholds import Purpose
 from roost.model.zone import CONDITION
 from roost.placing.allocator import Allocator
 from roost.placing.books import RunningVM
@@ -134,10 +129,8 @@ class Replica:
         # Those that give way to what was placed ahead of the feed, or were placed elsewhere, stay in the books until it
         # says so, too.
         self.leaving = allocator.leaving
-        self.registry = Registry(loaded.registry)
-        self.waiting = WaitingBook()
-        for (kind, name), value in loaded.registry.items():
-            apply_entry(self, kind, name, value)
+        self._agreed = Agreed(loaded.registry, allocator, self.relief)
+        self.registry, self.waiting = self._agreed.registry, self._agreed.waiting
         self.reshaped = False  # the zone has other machines by now: load it anew
         self._in_bulk = InBulk(self)
 
@@ -338,7 +331,7 @@ class Replica:
             return
         if entry.registered:
             for each in entry.registered:
-                self._register(each)
+                self._agreed.register(each)
         mine = own is not None and bool(entry.placed) and any(a.tenant == entry.tenant for a in own.placed.values())
         fed, adopted = self.fed, self.adopted
         news = {}
@@ -366,7 +359,7 @@ class Replica:
             self.relief.change(entry.tenant)
         for change in entry.conditions:
             if news[change.machine]:
-                self._set(index[change.machine], change.field, change.after)
+                view.set_field(index[change.machine], change.field, change.after)
             if change.field != "state" or change.after == MachineState.READY:
                 self.relief.open(int(view.machines[index[change.machine]]["cluster"]))
         for shut in entry.quarantines:
@@ -392,20 +385,6 @@ class Replica:
         for cluster in np.unique(rows["cluster"][up]).tolist():
             self.relief.free(cluster)
 
-    def _register(self, change: Registered) -> None:
-        """An entry of the registry has another value."""
-        self.registry.set((change.kind, change.name), change.after)
-        apply_entry(self, change.kind, change.name, change.after)
-
-    def foresee(self, foresight: Foresight | None) -> None:
-        """This is what is expected to come; None: nothing is known."""
-        self.view.set_table(FORESIGHT, table_of(foresight, self.allocator.zone))
-
-    def wait(self, vm: str, waiting: Waiting | None) -> None:
-        """A VM that had to give way waits to be placed again, and its name is kept; None: it waits no longer."""
-        self.waiting.note(vm, waiting)
-        (self.allocator.reserved.discard if waiting is None else self.allocator.reserved.add)(vm)
-
     def strike(self, vm: str, machine: str) -> RunningVM:
         """Strike a VM from the books that the feed releases; says which."""
         running = self.shadowed.pop(vm, None) or self.allocator.vms.get(vm)
@@ -423,19 +402,6 @@ class Replica:
         self.shadowed[running.name] = running
         if own.tenant != running.tenant:
             self.allocator.enter(running, named=False)
-
-    def keep_empty(self, cluster: str, thresholds: Thresholds | None) -> None:
-        """A cluster keeps as many empty machines as the registry says, or else the zone. It may be gone by now."""
-        if cluster in self.allocator.zone.cluster_names:
-            c = self.allocator.zone.cluster(cluster)
-            self.view.set_thresholds(c, thresholds or of_row(self.allocator.zone.clusters[c]["thresholds"]))
-            self.relief.open(c)
-
-    def _set(self, machine: int, name: str, value: int) -> None:
-        if name == "state":
-            self.view.set_state(machine, MachineState(value))
-        else:
-            self.view.set_field(machine, name, value)
 
 
 def holdings_of(allocator: Allocator, machines: Sequence[int], versions: Sequence[int]) -> tuple[MachineRow, ...]:

@@ -16,7 +16,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from roost.admission.standing import Standing, standings
 from roost.agent.operation import Status
 from roost.agent.ticket import Ticket
-from roost.api.tally import Tally, Times
+from roost.api.tally import Tally, TimeTally
 from roost.engine.statistics import RuleFilter
 from roost.model.request import HOLD
 from roost.model.thresholds import PURPOSES
@@ -132,19 +132,19 @@ class Metrics:
         self._clusters: set[str] = set()  # that were measured last
         # What is counted for every request. Finding one by its labels takes longer than using it.
         self._results: dict[tuple[str, Status], Tally] = {}
-        self._times: dict[tuple[str, str, int], Times] = {}
-        self._placed, self._waited, self._decided = Tally(self.placed), Times(self.waited), Times(self.decided)
+        self._times: dict[tuple[str, str, int], TimeTally] = {}
+        self._placed, self._waited, self._decided = Tally(self.placed), TimeTally(self.waited), TimeTally(self.decided)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request was answered."""
         kind = method, route, status
         if (times := self._times.get(kind)) is None:
-            times = self._times[kind] = Times(self.requests.labels(method, route, str(status)))
+            times = self._times[kind] = TimeTally(self.requests.labels(method, route, str(status)))
         times.note(seconds)
 
     def _pour(self) -> None:
         """Tell what was counted since the last time."""
-        counted: tuple[Tally | Times, ...] = self._placed, self._waited, self._decided
+        counted: tuple[Tally | TimeTally, ...] = self._placed, self._waited, self._decided
         for each in (*counted, *self._results.values(), *self._times.values()):
             each.pour()
 

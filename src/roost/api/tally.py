@@ -30,7 +30,7 @@ class Tally:
             self._counter.inc(count)
 
 
-class Times:
+class TimeTally:
     """How long something took, each time, beside its histogram."""
 
     __slots__ = ("_bounds", "_counts", "_histogram", "_sum")

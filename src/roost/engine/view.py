@@ -5,7 +5,6 @@ Every change goes through here, so that no sum and no journal link is ever forgo
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roost.engine.history import MANY, Change, History
 from roost.engine.huge_pages import copy_of, zeros
 from roost.engine.kernel.native import Direct
 from roost.engine.shape import Shape
@@ -27,7 +27,6 @@ from roost.model.zone import Zone, sum_up
 LINK_TYPE = np.dtype([("revision", np.int64), ("older", np.int32), ("newer", np.int32), ("rack", np.int32)], align=True)
 
 OF_CLUSTERS = ("quarantined", "thresholds")  # fields that operators set
-Change = tuple[str, int, Any]  # what, the row it changes (or of many, how many), and a shape, a row or the new value
 
 
 class View:
@@ -49,14 +48,10 @@ class View:
         # All that changes, as the kernel takes it.
         self.rows = rows
         self.machines, self.racks, self.clusters, self.links, self.journal = rows
-        # For each recent change, the revision before it and the change that undoes it; the oldest are forgotten,
-        # but none while an attempt is open that may have to be undone.
-        self._history: deque[tuple[int, Change]] = deque()
-        self._kept, self._attempting = history, False
-        self._noted = 0  # changes that are kept: a note may be of many
+        self._history = History(history)
+        self._note = self._history.note
         # What was worked out beside the rows, in the order of `TABLES`; its versions; and how often one was replaced.
         self.tables, self.table_versions, self.tables_replaced = tables, [0] * len(tables), 0
-        self._reach = 0  # the oldest revision that can still be rebuilt
         # What the kernel has placed and nobody has noted yet: the machine, and the shape it was asked for. The second
         # number is 1 once something was placed for which VMs of lower priority have to give way.
         self.placing = np.array([-1, 0])
@@ -86,7 +81,7 @@ class View:
     ) -> None:
         """Put VMs on machines (sign 1) or take them off (-1): of each its machine and the row of `vms` that it is."""
         before = int(self.journal[0])
-        self._note(before, self._apply("many", len(machines), (machines, which, signs, vms)))
+        self._note(before, self._apply(MANY, len(machines), (machines, which, signs, vms)))
 
     def set_state(self, machine: int, state: MachineState) -> None:
         """Make a machine ready, draining, down or quarantined."""
@@ -126,7 +121,7 @@ class View:
             sign = 1 if what == "place" else -1
             self._put.call(*self.rows, row, value.plain, sign)
             return "remove" if what == "place" else "place", row, value
-        if what == "many":
+        if what == MANY:
             machines, which, signs, vms = value
             self.kernel.place_many(*self.rows, *value)
             return what, row, (machines[::-1].copy(), which[::-1].copy(), -signs[::-1], vms)
@@ -156,23 +151,8 @@ class View:
 
     def note_placed(self, machine: int) -> None:
         """Note what the kernel has just placed."""
-        self._history.append((self.journal.item(0) - 1, ("remove", machine, self.placing_shape)))
-        self._noted += 1
-        if not self._attempting and self._noted > self._kept:
-            self._forget()
+        self._note(self.journal.item(0) - 1, ("remove", machine, self.placing_shape))
         self.placing[0] = -1
-
-    def _note(self, before: int, undo: Change) -> None:
-        self._history.append((before, undo))
-        self._noted += _weight(undo)
-        if not self._attempting and self._noted > self._kept:
-            self._forget()
-
-    def _forget(self) -> None:
-        while self._noted > self._kept:
-            before, undone = self._history.popleft()
-            self._noted -= _weight(undone)
-            self._reach = before + _weight(undone)
 
     def restock(self, machines: NDArray[np.void]) -> None:
         """Begin with these machine rows instead of the zone's, which are empty. Only before anything was decided."""
@@ -184,41 +164,35 @@ class View:
 
     def reaches(self, revision: int) -> bool:
         """Whether the state at a revision can still be rebuilt."""
-        return self._reach <= revision <= self.revision
+        return self._history.reach <= revision <= self.revision
 
     def at(self, revision: int) -> View:
         """A copy of the zone as it was at a recent revision; it keeps no history of its own."""
         past = View.__new__(View)
         rows, tables = tuple([copy_of(rows) for rows in self.rows]), tuple([table.copy() for table in self.tables])
         past._begin(self.zone, self.kernel, rows, tables, 0)
-        for before, undo in reversed(self._history):
-            if before < revision:
-                break
+        for undo in self._history.back_to(revision):
             past._apply(*undo)
         return past
 
     def attempt(self) -> int:
         """Begin changes that may be undone as a whole; returns the revision to `rewind` to. End with `keep` or that."""
-        self._attempting = True
+        self._history.attempting = True
         return int(self.journal.item(0))
 
     def keep(self) -> None:
         """The attempt succeeded."""
-        self._attempting = False
-        if self._noted > self._kept:
-            self._forget()
+        self._history.keep()
 
     def rewind(self, revision: int) -> None:
         """Undo every change since a revision, last first. The rows are as they were; the revision grows on."""
-        if revision < self._reach:
+        if revision < self._history.reach:
             raise InvariantBroken(f"revision {revision} is too long ago to go back to")
         if self.placing[0] >= 0:  # interrupted, before or just after it was noted
-            if not self._history or self._history[-1][0] < self.revision - 1:
+            if self._history.last < self.revision - 1:
                 self.note_placed(int(self.placing[0]))
             self.placing[0] = -1
-        while self._history and self._history[-1][0] >= revision:
-            undo = self._history.pop()[1]
-            self._noted -= _weight(undo)
+        for undo in self._history.taken_back_to(revision):
             self._apply(*undo)
         self.keep()
 
@@ -236,8 +210,3 @@ class View:
         noted = bool(self.placing[1])  # perhaps by what was undone
         self.placing[1] = 0
         return noted and bool((self.machines["free"][list(machines), -1] < 0).any())
-
-
-def _weight(undo: Change) -> int:
-    """How many revisions a change is."""
-    return undo[1] if undo[0] == "many" else 1

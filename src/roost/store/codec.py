@@ -45,7 +45,7 @@ def encode(value: Any) -> str:
     return text_of(value).decode()
 
 
-class Known(dict[str, T]):
+class DecodedOnce(dict[str, T]):
     """Values by their text: what repeats itself in text is decoded once and shared."""
 
     def __init__(self, decode: Callable[[str], T]) -> None:
@@ -66,7 +66,7 @@ class Codec:
             )
         self._resources = len(catalogue.resources)
         self._unused = (0,) * (MOST_RESOURCES - self._resources)
-        self._specs, self._vms, self._constraints = Known(_spec), Known(_vm), Known(_constraints)
+        self._specs, self._vms, self._constraints = DecodedOnce(_spec), DecodedOnce(_vm), DecodedOnce(_constraints)
         self._limits: tuple[str | None, Mapping[tuple[str, str], str]] = None, {}  # the last, and how it was written
 
     def machine(self, row: tuple[Any, ...]) -> MachineRow:
