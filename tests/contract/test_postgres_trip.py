@@ -75,6 +75,47 @@ def test_what_follows_a_failure_is_not_done_and_the_connection_goes_on(connectio
     assert go(connection, ("SELECT 1",)) == [[(1,)]]
 
 
+def test_what_fails_only_when_all_is_to_be_kept_is_told_as_it_is(connection: Hearing) -> None:
+    go(connection, ("CREATE TEMPORARY TABLE late (number INTEGER UNIQUE DEFERRABLE INITIALLY DEFERRED)",))
+    insert = "INSERT INTO late VALUES (%s)"
+    with pytest.raises(errors.UniqueViolation):
+        go(connection, (insert, 1), (insert, 1))
+    assert go(connection, (insert, 1), ("SELECT number FROM late",)) == [[], [(1,)]]
+
+
+def test_what_cannot_be_written_is_refused_and_the_connection_goes_on(connection: Hearing) -> None:
+    for value in ("a\0b", ["a\0b"]):
+        with pytest.raises(psycopg.DataError):
+            go(connection, ("SELECT %s::text", value))
+    with pytest.raises(AssertionError):
+        go(connection, ("SELECT %s::bytea", b"ab"))
+    assert go(connection, ("SELECT 5 %% 3, %s::text", "a%b")) == [[(2, "a%b")]]
+
+
+def test_a_schema_that_another_process_changed_is_noticed_by_nobody(new_database: str) -> None:
+    with closing(PostgresStore(new_database, create=CATALOGUE)) as store:
+        recheck = recheck_of(MACHINES)
+        assert names(store.commit([add("new", *MACHINES)], recheck)) == ["committed"]
+        assert names(store.commit([place("k", "t", {"t/0": "m1"})], recheck, dry=True)) == ["committed"]
+        with psycopg.connect(new_database, autocommit=True) as other:
+            other.execute("ALTER TABLE tenants ALTER vms TYPE bigint")
+        assert names(store.commit([place("k", "t", {"t/0": "m1"})], recheck)) == ["committed"]
+        assert names(store.commit([place("l", "u", {"u/0": "m1"})], recheck, dry=True)) == ["committed"]
+
+
+def test_hints_that_came_while_nobody_listened_are_one(new_database: str) -> None:
+    with closing(PostgresStore(new_database, create=CATALOGUE)) as store:
+        store.commit([add("new", *MACHINES)], recheck_of(MACHINES))
+        last = store.changes(0).rows[-1].last
+        while store.wait(last, 0.05):
+            pass
+        with psycopg.connect(new_database, autocommit=True) as other:
+            for number in range(50):  # else the server makes one of them
+                other.execute("SELECT pg_notify('roost_changes', %s)", (str(number),))
+        assert store.wait(last, 5.0)
+        assert sum(store.wait(last, 0.05) for _ in range(20)) <= 1
+
+
 def test_a_statement_is_prepared_once(connection: Hearing) -> None:
     for _ in range(3):
         go(connection, ("SELECT 'twice'",), ("SELECT 'twice'",))

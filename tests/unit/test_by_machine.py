@@ -37,13 +37,12 @@ def test_vms_are_found_by_machine_in_the_order_in_which_they_came() -> None:
             machine = draw.randrange(100)
             there = expected.setdefault(machine, [])
             if there and draw.random() < 0.5:
-                gone = there.pop(draw.randrange(len(there)))
-                assert books.on(machine).pop(id(gone)) is gone
+                books.strike(there.pop(draw.randrange(len(there))))
             else:
                 there.append(running(f"w{i}", machine))
-                books.on(machine)[id(there[-1])] = there[-1]
+                books.enter(there[-1])
         for machine in range(100):
-            assert [id(vm) for vm in books.on(machine).values()] == [id(vm) for vm in expected.get(machine, [])]
+            assert [id(vm) for vm in books.on(machine)] == [id(vm) for vm in expected.get(machine, [])]
 
 
 class Followed(msgspec.Struct, weakref=True):
@@ -57,7 +56,8 @@ def test_what_is_gone_is_not_kept() -> None:
     books = ByMachine()
     books.stock(vms)
     gone = weakref.ref(vms[0])
-    books.on(0).pop(id(vms.pop(0)))
+    books.strike(vms.pop(0))
+    books.strike(running("never there", 0))
     gc.collect()
     assert gone() is None
 

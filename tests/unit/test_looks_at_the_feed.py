@@ -18,7 +18,7 @@ from roost.model.zone import Zone
 from roost.rules.policy import Policy
 from roost.store.feed import Feed
 from roost.store.memory import MemoryStore
-from roost.wiring import open_store
+from roost.wiring import open_agent, open_store
 
 LONG = 3_600.0  # seconds: nobody waits for that
 
@@ -67,3 +67,21 @@ def test_what_the_feed_has_to_bring_is_looked_for_at_once(world: tuple[Counting,
     assert store.looks >= 3
     assert time.monotonic() - started < 60
     assert not agent.replica.allocator.vms
+
+
+def test_who_is_far_behind_catches_up_without_a_rest(
+    world: tuple[Counting, Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as a look brings as much as it may, there is more."""
+    store, agent = world
+    monkeypatch.setattr(courier, "ROWS", 5)
+    other = open_agent(store._store, Policy.named("fast"), "other")
+    for number in range(50):
+        other.run(other.submit(PlaceVMs(Request(f"o{number}", [VM("A1")]))))
+    (answer,) = agent.run(agent.submit(PlaceVMs(Request("t", [VM("A1")]))), seconds=20)
+    assert answer.ok
+    until = time.monotonic() + 20
+    while len(agent.replica.allocator.tenants) < 51:
+        agent.step(0.1)
+        assert time.monotonic() < until
+    other.close()

@@ -30,11 +30,11 @@ class Held:
         self.agent = Agent(self.store, self, Policy.named("fast"), settings=settings, clock=lambda: self.now)
         self._asked = 0
 
-    def ask(self, times: int) -> None:
-        """So many requests come, and the agent looks at them."""
+    def ask(self, times: int, tenant: str = "") -> None:
+        """So many requests come, each of another tenant or all of one, and the agent looks at them."""
         for _ in range(times):
             self._asked += 1
-            self.agent.submit(PlaceVMs(Request(f"t{self._asked}", [VM("A1")])))
+            self.agent.submit(PlaceVMs(Request(tenant or f"t{self._asked}", [VM("A1")])))
         self.agent.step()
 
     def answer(self, took: float = 0.01) -> None:
@@ -92,6 +92,27 @@ def test_who_was_just_answered_is_waited_for(held: Held) -> None:
     assert held.sizes == []
     held.ask(1)
     assert held.sizes == [4]
+
+
+def test_what_duties_ask_for_counts_with_the_others_and_keeps_nobody_waiting(held: Held) -> None:
+    held.ask(1)
+    duty = held.agent.ticket(PlaceVMs(Request("duty", [VM("A1")])))
+    duty.duty = True
+    held.agent.under_way.queue(duty)
+    held.agent.step()
+    assert held.sizes == [1]
+    held.ask(8)
+    assert len(held.sizes) == 2, "enough wait in all"
+    held.answer()
+    assert sum(held.sizes) == 9
+
+
+def test_those_of_one_tenant_who_go_one_by_one_are_not_waited_for(held: Held) -> None:
+    held.ask(6, "same")
+    for left in range(5, 0, -1):
+        assert (held.sizes, len(held.agent.under_way.held)) == ([1], left)
+        held.answer()
+    assert held.sizes == [1]
 
 
 def test_nobody_is_waited_for_longer_than_a_part_of_what_the_commit_took(held: Held) -> None:

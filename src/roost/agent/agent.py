@@ -102,10 +102,11 @@ class Agent:
         loaded = self._load(prepare)
         self.context = Context(self.name, self.settings, avoidance, clock, now, loaded.replica)
         self.under_way = UnderWay(self.context)
-        self._gathering = Gathering(self.context, self.under_way)
+        self.gathering = Gathering(self.context, self.under_way)
         self._outcomes = Outcomes(self.context, self.under_way)
         self.counters = self._outcomes.counters
         self._backlog: deque[FeedRow] = deque()
+        self._fed: deque[int] = deque()  # rounds of its own that are in the copy by now, and nobody was told yet
         self._behind = False  # more of it can be followed at once
         self._outdated = False  # the copy must be loaded anew
         self.commit_seconds: deque[float] = deque(maxlen=10_000)  # that the store took, lately
@@ -226,11 +227,6 @@ class Agent:
         return [ticket.answer for ticket in tickets if ticket.answer]
 
     @property
-    def full(self) -> bool:
-        """Whether as many rounds are under way as may be."""
-        return self._gathering.full
-
-    @property
     def waiting(self) -> int:
         """Operations that are queued."""
         return len(self.under_way)
@@ -258,15 +254,15 @@ class Agent:
         """
         lines = self.under_way.lines
         if wait > 0:
-            wait = (
-                0.0 if self._behind else wait if self._outdated else min(wait, self._gathering.ripe_in(lines.turn()[0]))
-            )
+            wait = 0.0 if self._behind else wait if self._outdated else min(wait, self.gathering.due_in)
         deliveries = self.courier.receive(wait)
         placed, followed = self.counters.placed_vms, self.counters.followed
         for delivery in deliveries:
             self._take_in(delivery)
         if self._backlog:
             self._follow()
+        while self._fed:  # also those of an earlier step that stumbled
+            self._outcomes.fed(self._fed.popleft())
         if self._outdated and not self.under_way.rounds:
             self._reload()
         if self.under_way.held and (deliveries or self.counters.followed > followed):
@@ -274,7 +270,7 @@ class Agent:
         if self.counters.placed_vms - placed + self.counters.followed - followed > MUCH:
             return True  # let others have their turn before more is decided
         line, most = lines.turn()
-        decides = self._gathering.ripe_in(line) <= 0 and not (self._outdated or self._behind)
+        decides = self.gathering.ripe_in(line) <= 0 and not (self._outdated or self._behind)
         if decides:  # what waits for an answer is no work for the next turn
             decides = self._decide_round(line, most) or bool(lines.turn()[0])
         elif not (line or lines.large or deliveries or self._behind):
@@ -367,7 +363,7 @@ class Agent:
         if delivery.round is not None:
             tickets = self.under_way.returned(delivery.round)
             self.commit_seconds.append(delivery.seconds)
-            self._gathering.answered(len(tickets) + self.waiting, delivery.seconds)
+            self.gathering.answered(len(tickets), delivery.seconds)
             if delivery.error is not None:
                 self._outcomes.forget(delivery.round, tickets, delivery.error)
             else:
@@ -382,24 +378,23 @@ class Agent:
     def _follow(self) -> None:
         """Take in what the feed brought, so much of it at a time; until all of it is, nothing is decided."""
         last, self._behind = self.counters.followed + FOLLOWED, False
-        own: list[int] = []  # rounds of its own that are in the copy by now
-        while self._backlog and not self._outdated:
-            if self.counters.followed >= last:
-                self._behind = True
-                break
-            if not self.replica.follow(self._backlog[0], self.name, more=True):
-                break  # what it rests on is still on its way
-            row = self._backlog.popleft()
-            if self.under_way.asked:
-                for entry in row.entries:
-                    self.under_way.forget_asked(entry.key)
-            self.counters.followed += row.last - row.first + 1
-            if row.agent == self.name:
-                own.append(row.round)
-            self._outdated |= self.replica.reshaped
-        self.replica.flush()
-        for round_ in own:
-            self._outcomes.fed(round_)
+        try:
+            while self._backlog and not self._outdated:
+                if self.counters.followed >= last:
+                    self._behind = True
+                    break
+                if not self.replica.follow(self._backlog[0], self.name, more=True):
+                    break  # what it rests on is still on its way
+                row = self._backlog.popleft()
+                if self.under_way.asked:
+                    for entry in row.entries:
+                        self.under_way.forget_asked(entry.key)
+                self.counters.followed += row.last - row.first + 1
+                if row.agent == self.name:
+                    self._fed.append(row.round)
+                self._outdated |= self.replica.reshaped
+        finally:  # whatever cannot be followed: rows and books are to agree
+            self.replica.flush()
 
     def _reload(self) -> None:
         """Begin with a fresh copy: the feed was trimmed, or the zone has other machines."""

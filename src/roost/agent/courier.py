@@ -333,10 +333,10 @@ class ThreadCourier:
         """Bring the feed whenever there may be news."""
         while True:
             self._news.wait()
-            if self._closing.is_set():
-                return
             self._news.clear()
             self._hurry.clear()
+            if self._closing.is_set():  # looked at after that: whoever closes says so first
+                return
             started = self._clock()
             with self._in_order:
                 feed = self._more()
@@ -358,18 +358,19 @@ class ThreadCourier:
             return None
         if feed.rows:
             self._revision = feed.rows[-1].last
-        if len(feed.rows) == ROWS:
-            self._news.set()  # there is more
+        if len(feed.rows) == ROWS:  # there is more
+            self._news.set()
+            self._hurry.set()
         return feed
 
     def _listen(self) -> None:
         """Have the feed read when somebody else has committed, and now and then in any case."""
         while not self._closing.is_set():
-            if not self._quiet.wait(HINT_SECONDS):
-                continue
-            try:
-                self._store.wait(self._revision, HINT_SECONDS)
+            idle = self._quiet.wait(HINT_SECONDS)
+            try:  # a busy one only lets go of the hints that have come: else they would pile up in the store
+                self._store.wait(self._revision, HINT_SECONDS if idle else 0.0)
             except Exception:
                 self._closing.wait(LONGEST_PAUSE)
-            self._quiet.clear()  # until the look has shown whether it is
-            self._news.set()
+            if idle:
+                self._quiet.clear()  # until the look has shown whether it is
+                self._news.set()

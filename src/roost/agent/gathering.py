@@ -25,10 +25,10 @@ class Gathering:
         # Of the last round that the store has answered: until when, and for how many, to wait for another one.
         self._callers, self._until = 0, -math.inf
 
-    def answered(self, callers: int, seconds: float) -> None:
-        """The store has answered a round; of so many who may ask for more at once, after so long."""
+    def answered(self, requests: int, seconds: float) -> None:
+        """The store has answered a round of so many requests, after so long: all of them may ask again at once."""
         context = self._context
-        self._callers = min(callers, context.settings.group)
+        self._callers = min(requests + self._under_way.lines.many, context.settings.group)
         self._until = context.clock() + min(context.settings.patience * seconds, LONGEST_WAIT)
 
     @property
@@ -36,12 +36,18 @@ class Gathering:
         """Whether as many rounds are under way as may be."""
         return len(self._under_way.rounds) >= self._context.settings.pipeline
 
+    @property
+    def due_in(self) -> float:
+        """Seconds until the next round is worth it, whosever turn it is."""
+        return self.ripe_in(self._under_way.lines.turn()[0])
+
     def ripe_in(self, line: deque[Ticket]) -> float:
         """Seconds until what waits in a line is worth a round; infinitely many if that has to wait for an answer."""
+        lines = self._under_way.lines
         if not line or self.full:
             return math.inf
-        if line is self._under_way.lines.large:
+        if line is lines.large:
             return 0.0
         if self._under_way.rounds:
-            return 0.0 if len(line) >= self._context.settings.enough else math.inf
-        return 0.0 if len(line) >= self._callers else max(0.0, self._until - self._context.clock())
+            return 0.0 if lines.many >= self._context.settings.enough else math.inf
+        return 0.0 if lines.many >= self._callers else max(0.0, self._until - self._context.clock())

@@ -63,8 +63,7 @@ class InBulk:
             self._begin(replica.allocator.shapes)
         if not self._know_all(briefs):
             return False
-        for brief in briefs:
-            self._add(brief)
+        self._add(briefs)
         return True
 
     def _know_all(self, briefs: Sequence[Brief | Entry]) -> bool:
@@ -97,52 +96,57 @@ class InBulk:
             known = self._places[id(shape)] = shape, place
         return known[1]
 
-    def _add(self, brief: Brief | Entry) -> None:
-        """The books and versions as they are after an entry."""
-        replica, name = self._replica, brief.tenant
-        allocator, fed = replica.allocator, replica.fed
-        index, tenants = allocator.zone.machine_index, allocator.tenants
-        known_by_now: list[int] = []  # machines whose rows came with a conflict, and had this already
-        for machine, version in brief.versions.items():
-            at = index[machine]
-            if version > fed[at]:
-                fed[at] = version
-            if replica.adopted and replica.passes(at, version):
-                known_by_now.append(at)
-        tenant = known = tenants.get(name)
-        if brief.released:
-            for gone in brief.released:
-                self._release(gone, known_by_now)
-            tenant = tenants.get(name)
-            if known is not None and brief.placed:
-                tenant = tenants[name] = known  # its only VM has moved: it is the same tenant still
-        if brief.placed:
-            if tenant is None:
-                tenant = tenants[name] = Tenant(UNCONSTRAINED)
-            vms, own, written, note_on = allocator.vms, tenant.vms, self._written, allocator.note_on
-            for each in brief.placed:
-                if isinstance(each, PlacedVM):
-                    placed, (_, shape, place) = each, self._known(each.spec)
-                else:
-                    spec, shape, place = written[bytes(each.spec)]
-                    placed = PlacedVM(each.vm, spec, each.machine, each.since)
-                at = index[placed.machine]
-                running = RunningVM(placed, name, at, shape)
-                if placed.vm in vms:  # for a while two tenants may have VMs of the same name
-                    replica.enter(running)
-                else:
-                    vms[placed.vm] = own[placed.vm] = running
-                    note_on(running)
-                if at not in known_by_now:
-                    self._at.append(at)
-                    self._which.append(place)
-                    self._signs.append(1)
-        if known is not None and known.constraints != UNCONSTRAINED:
-            replica.relief.change(name)
-        if tenant is not None and brief.after > tenant.stamp:
-            tenant.stamp = brief.after
-            said = brief.constraints
-            tenant.constraints = said if isinstance(said, Constraints) else self._read(said)
+    def _add(self, briefs: Sequence[Brief | Entry]) -> None:
+        """The books and versions as they are after these entries.
+
+        One long loop with all that it needs in local names: it turns once for everything that any other agent does.
+        """
+        replica, written = self._replica, self._written
+        allocator, fed, adopted = replica.allocator, replica.fed, replica.adopted
+        index, tenants, vms, note_on = allocator.zone.machine_index, allocator.tenants, allocator.vms, allocator.note_on
+        at_machine, which, comes = self._at.append, self._which.append, self._signs.append
+        for brief in briefs:
+            known_by_now: Sequence[int] = ()  # machines whose rows came with a conflict, and had this already
+            for machine, version in brief.versions.items():
+                at = index[machine]
+                if version > fed[at]:
+                    fed[at] = version
+                if adopted and replica.passes(at, version):
+                    known_by_now = (*known_by_now, at)
+            name = brief.tenant
+            tenant = known = tenants.get(name)
+            if brief.released:
+                for gone in brief.released:
+                    self._release(gone, known_by_now)
+                tenant = tenants.get(name)
+                if known is not None and brief.placed:
+                    tenant = tenants[name] = known  # its only VM has moved: it is the same tenant still
+            if brief.placed:
+                if tenant is None:
+                    tenant = tenants[name] = Tenant(UNCONSTRAINED)
+                for each in brief.placed:
+                    if isinstance(each, BriefVM):
+                        spec, shape, place = written[bytes(each.spec)]
+                        placed = PlacedVM(each.vm, spec, each.machine, each.since)
+                    else:
+                        placed, (_, shape, place) = each, self._known(each.spec)
+                    at = index[placed.machine]
+                    running = RunningVM(placed, name, at, shape)
+                    if placed.vm in vms:  # for a while two tenants may have VMs of the same name
+                        replica.enter(running)
+                    else:
+                        vms[placed.vm] = tenant.vms[placed.vm] = running
+                        note_on(running)
+                    if at not in known_by_now:
+                        at_machine(at)
+                        which(place)
+                        comes(1)
+            if known is not None and known.constraints != UNCONSTRAINED:
+                replica.relief.change(name)
+            if tenant is not None and brief.after > tenant.stamp:
+                tenant.stamp = brief.after
+                said = brief.constraints
+                tenant.constraints = said if isinstance(said, Constraints) else self._read(said)
 
     def _read(self, said: msgspec.Raw) -> Constraints:
         """Constraints as they are written; many tenants have the same."""

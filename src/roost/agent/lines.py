@@ -85,6 +85,11 @@ class Lines:
             self._round = None
             self.rest(self._began)
 
+    @property
+    def many(self) -> int:
+        """How many wait of those that share rounds."""
+        return len(self.small) + len(self.duties)
+
     def __bool__(self) -> bool:
         return bool(self.small or self.duties or self.large)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from roost.agent.replica import holdings_of
 from roost.engine.choice import BEST, AmongBest
 from roost.engine.recheck import CompiledRecheck
 from roost.engine.ruleset import RulePolicy
+from roost.engine.shape import vm_row_type
 from roost.engine.view import View
 from roost.model.inventory import zone_of
 from roost.model.request import VM, Request
@@ -50,4 +53,6 @@ def _change_everything(view: View) -> None:
     view.set_state(0, MachineState(machine["state"]))
     view.set_field(0, "health", int(machine["health"]))
     view.set_quarantine(0, bool(view.clusters[0]["quarantined"]))
+    nobody = np.zeros(0, np.int64)
+    view.place_many(nobody, nobody, nobody, np.zeros(1, vm_row_type(view.zone)))
     view.adopt(0, view.machines[:1].copy())

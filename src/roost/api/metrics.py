@@ -142,7 +142,7 @@ class Metrics:
             times = self._times[kind] = TimeTally(self.requests.labels(method, route, str(status)))
         times.note(seconds)
 
-    def _pour(self) -> None:
+    def pour(self) -> None:
         """Tell what was counted since the last time."""
         counted: tuple[Tally | TimeTally, ...] = self._placed, self._waited, self._decided
         for each in (*counted, *self._results.values(), *self._times.values()):
@@ -180,7 +180,6 @@ class Metrics:
 
     def measure(self, service: Service) -> None:
         """Look at the zone and the agent; cheap enough for every second."""
-        self._pour()
         agent = service.agent
         allocator, counters = agent.allocator, agent.counters
         usage = allocator.usage()
@@ -265,7 +264,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it; of other workers, what they told last."""
-        self._pour()
+        self.pour()
         if os.environ.get(SHARED):
             shared = CollectorRegistry()
             MultiProcessCollector(shared)  # type: ignore[no-untyped-call]

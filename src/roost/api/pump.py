@@ -57,9 +57,9 @@ class Pump:
         try:
             if agent.step():
                 self.soon()
-            elif agent.waiting and not agent.full and not self._waiting_for_turn:
+            elif agent.waiting and not agent.gathering.full and not self._waiting_for_turn:
                 self._waiting_for_turn = True
-                self._loop.call_later(TURN_SECONDS, self._take_turn)
+                self._loop.call_later(min(TURN_SECONDS, agent.gathering.due_in), self._take_turn)
             self._stepped()
         except Exception:  # a bug: the next turn may do better, and nobody else must suffer
             log.exception("the agent stumbled")

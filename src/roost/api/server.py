@@ -72,6 +72,7 @@ class Server(uvicorn.Server):
         self.service.closing.set()
         await super().shutdown(sockets)
         await self.service.stop(deadline)
+        self.service.metrics.pour()  # other workers tell what this one has counted
         log.info("stopped")
 
 

@@ -338,6 +338,7 @@ class Service:
 
     async def _measure(self) -> None:
         """Keep the metrics up to date, and see whether the store answers."""
+        self.metrics.pour()  # at once: a store that is away keeps one waiting
         try:
             last, _ = await self.watch.head()
             self.lag = max(0, last - self.agent.replica.revision)

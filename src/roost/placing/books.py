@@ -52,6 +52,7 @@ class Books:
     def __init__(self) -> None:
         self.vms: dict[str, RunningVM] = {}
         self._by_machine = ByMachine()
+        self.note_on = self._by_machine.enter  # a VM is on its machine
         self.reserved: set[str] = set()  # names that VMs had which may come back: none is given to another unasked
         self.leaving: dict[str, RunningVM] = {}  # VMs in the books that are off their machines' rows: they give way
         self.tenants: dict[str, Tenant] = {}
@@ -75,7 +76,7 @@ class Books:
     def rehouse(self, old: RunningVM, new: RunningVM) -> None:
         """Write a VM into the books where it is now, in the place of where it was; the rows are another matter."""
         self.vms[old.name] = self.tenants[old.tenant].vms[old.name] = new
-        self._by_machine.on(old.machine).pop(id(old), None)
+        self._by_machine.strike(old)
         self.note_on(new)
 
     def strike(self, running: RunningVM, heir: RunningVM | None = None) -> None:
@@ -83,7 +84,7 @@ class Books:
         name, tenant = running.name, self.tenants[running.tenant]
         if tenant.vms.get(name) is running:
             del tenant.vms[name]
-        self._by_machine.on(running.machine).pop(id(running), None)
+        self._by_machine.strike(running)
         if heir is not None:
             self.enter(heir)
         elif self.vms.get(name) is running:
@@ -91,18 +92,14 @@ class Books:
         if not tenant.vms:
             del self.tenants[running.tenant]
 
-    def note_on(self, running: RunningVM) -> None:
-        """A VM is on its machine."""
-        self._by_machine.on(running.machine)[id(running)] = running
-
     def giving_way(self, machine: int) -> Iterable[RunningVM]:
         """The VMs of a machine that are below the highest band."""
-        return [vm for vm in self._by_machine.on(machine).values() if vm.shape.traits["priority"]]
+        return [vm for vm in self._by_machine.on(machine) if vm.shape.traits["priority"]]
 
     def running_on(self, machines: Iterable[int]) -> dict[int, list[RunningVM]]:
         """The VMs on some machines, by machine row, without those that are leaving."""
         leaving, on = self.leaving, self._by_machine.on
-        return {m: [vm for vm in on(m).values() if leaving.get(vm.name) is not vm] for m in machines}
+        return {m: [vm for vm in on(m) if leaving.get(vm.name) is not vm] for m in machines}
 
 
 def _tenant(tenants: dict[str, Tenant], name: str) -> Tenant:

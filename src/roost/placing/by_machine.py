@@ -1,42 +1,48 @@
-"""The VMs on each machine. All of a zone are taken over at once; they are looked up when their machine is asked for."""
+"""The VMs on each machine, in the order in which they came."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from roost.placing.books import RunningVM
 
-There = dict[int, "RunningVM"]  # by identity: for a while two tenants may have VMs of the same name
-
 
 class ByMachine:
-    """VMs by the row of their machine, in the order in which they came."""
+    """VMs by the row of their machine. For a while two may have one name, so identity tells them apart."""
 
     def __init__(self) -> None:
-        self._there: dict[int, There] = {}
-        # Of machines that nobody has asked for: VMs in the order of machines, and where those of each begin.
-        self._stock: list[Any] = []
-        self._begins = [0]
+        self._there: defaultdict[int, list[Any]] = defaultdict(list)
 
     def stock(self, vms: Collection[RunningVM]) -> None:
         """Take over all these; there are none so far."""
         machines = np.fromiter(map(attrgetter("machine"), vms), np.int64, len(vms))
         # Sorted with their places, VMs of a machine stay in order; that is faster than a sort that keeps the order.
         order = np.sort(machines * len(vms) + np.arange(len(vms))) % max(len(vms), 1)
-        self._stock = np.fromiter(vms, object, len(vms))[order].tolist()
-        self._begins = [0, *np.cumsum(np.bincount(machines)).tolist()]
+        by_machine = np.fromiter(vms, object, len(vms))[order].tolist()
+        ends = np.cumsum(np.bincount(machines)).tolist()
+        for machine, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
+            if begin < end:
+                self._there[machine] = by_machine[begin:end]
 
-    def on(self, machine: int) -> There:
-        """Those on a machine. Whoever changes it changes what is there."""
-        if (there := self._there.get(machine)) is None:
-            begins = self._begins
-            here = slice(begins[machine], begins[machine + 1]) if machine + 1 < len(begins) else slice(0)
-            there = self._there[machine] = {id(vm): vm for vm in self._stock[here]}
-            self._stock[here] = [None] * len(there)  # one that is struck is not to be kept here
-        return there
+    def enter(self, vm: RunningVM) -> None:
+        """It is on its machine."""
+        self._there[vm.machine].append(vm)
+
+    def strike(self, vm: RunningVM) -> None:
+        """It is on its machine no longer, if it was."""
+        there = self._there[vm.machine]
+        for place, each in enumerate(there):
+            if each is vm:
+                del there[place]
+                return
+
+    def on(self, machine: int) -> Sequence[RunningVM]:
+        """Those on a machine."""
+        return self._there.get(machine, ())

@@ -181,7 +181,7 @@ class Crew:
             if worker.busy_until > now:
                 self._wake(worker, worker.busy_until)
                 return
-            if agent.full and not courier.due:
+            if agent.gathering.full and not courier.due:
                 if (answer := courier.next_look(news=False)) < NEVER:
                     self._wake(worker, answer)
                 return  # it waits for the store's answer

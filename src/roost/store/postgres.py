@@ -309,7 +309,10 @@ class PostgresStore(Tables):
             trip.add(SQL["number_changes"], False)
             trip.add(SQL["head"])
             _, ((last, _),) = trip.go()
-            if last > since or connection.pgconn.notifies():  # one that came together with these answers
+            heard = False
+            while connection.pgconn.notifies():  # those that came together with these answers, or while nobody listened
+                heard = True
+            if heard or last > since:
                 return True
             return any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
 

@@ -33,9 +33,10 @@ RACES = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFa
 OF_THE_WORK = (*RACES, psycopg.IntegrityError, psycopg.DataError, errors.LockNotAvailable)
 # The server has closed the connection: it was idle for too long, it was told to, or another server has taken over.
 CUTS = 2  # connections that may be closed under one piece of work, before the store is said to be away
-# Or it has forgotten what was prepared on it.
+# Or it has forgotten what was prepared on it, or that answers otherwise since the schema was changed.
 CUT = (
     psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction, errors.InvalidSqlStatementName,
+    errors.FeatureNotSupported,
 )  # fmt: skip
 
 

@@ -12,13 +12,14 @@ from collections.abc import Generator, Sequence
 from functools import cache
 from typing import Any
 
-from psycopg import errors, pq
+from psycopg import DataError, errors, pq
 from psycopg.adapt import Transformer
 from psycopg.waiting import Ready, Wait
 
 from roost.store.postgres_line import Hearing
 
 Rows = list[tuple[Any, ...]]
+NUL = b"\0"
 SEPARATOR = "\x1f"  # hardly in any text: JSON writes it otherwise
 UTF8 = "utf-8"  # what sessions ask for
 
@@ -83,7 +84,7 @@ class Trip:
         """The answers that somebody waits for; what was prepared is remembered. The first error is raised."""
         connection = self._connection
         failed = [answer for answer in answers if answer.status == pq.ExecStatus.FATAL_ERROR]
-        for answer, statement in zip(answers, made, strict=True):
+        for answer, statement in zip(answers, made, strict=False):  # one more, if it failed when all was to be kept
             if statement and answer.status == pq.ExecStatus.COMMAND_OK:
                 connection.prepared[statement] = connection.named[statement]
         connection.named.clear()
@@ -95,17 +96,24 @@ class Trip:
 @cache
 def _numbered(statement: str) -> bytes:
     """A statement as the server wants it: values are `$1`, `$2`, …"""
-    parts = re.split("%[sb]", statement)
+    parts = [part.replace("%%", "%") for part in re.split("%[sb]", statement)]
     return "".join(f"{part}${i}" for i, part in enumerate(parts[:-1], 1)).encode() + parts[-1].encode()
 
 
 def written(value: object) -> bytes | None:
     """A value as text that the server reads: a number, a text, or a list of either."""
+    if value is None:
+        return None
     if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, list):
-        return _array(value)
-    return None if value is None else str(value).encode()
+        text = value.encode()
+    elif isinstance(value, list):
+        text = _array(value)
+    else:
+        assert isinstance(value, int | float), "nothing else is sent"
+        text = str(value).encode()
+    if NUL in text:
+        raise DataError("PostgreSQL keeps no text with a NUL in it")
+    return text
 
 
 def _array(values: Sequence[Any]) -> bytes:
