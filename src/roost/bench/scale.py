@@ -2,7 +2,7 @@
 
 A zone is filled once, in a database that is a template; each case begins with a copy of it. Single creates come over
 as many connections for all: so many a second, or as fast as they are answered. A warm-up is left out, then comes the
-window that is measured, then, under the same load again, one in which stacks are sampled.
+window that is measured. The same is done once more, by workers that have timers around their stages.
 
 On a machine with fewer cores than workers, rates cannot grow with these. What a VM costs can be measured there all the
 same: that it stays what it is with one worker is what makes workers add up where there is a core for each.
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from roost.bench.accounting import cpu_of_postgres
 from roost.bench.load import TYPES, Load, LoadReport
 from roost.bench.postgres import ThrowawayPostgres
 from roost.bench.reporting import ReportProgress
-from roost.bench.scale_worker import COUNT, MEET, REST, SAMPLE, ScaleWorker, WorkerReading
+from roost.bench.scale_worker import MEET, ScaleWorker, WorkerReading
 from roost.bench.service import CREATE, START_SECONDS, WARM_UP_SECONDS, generate
 from roost.model.errors import StoreUnavailable
 from roost.model.request import VM, Request
@@ -78,6 +79,10 @@ class FleetReading(msgspec.Struct, frozen=True, kw_only=True):
         """Of what all agents have counted."""
         return sum(getattr(worker.counted, name) for worker in self.workers)
 
+    def spent(self, stage: str) -> float:
+        """Seconds that all workers have computed at a stage."""
+        return sum(worker.counted.stages.get(stage, 0.0) for worker in self.workers)
+
     @property
     def workers_cpu(self) -> float:
         """Seconds that all workers have computed."""
@@ -110,6 +115,12 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     def workers_cpu(self) -> float:
         """Seconds that workers computed for 1,000 VMs."""
         return (self.after.workers_cpu - self.before.workers_cpu) / self.thousands
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of each stage in what workers computed, if they had timers."""
+        spent = {stage: self.after.spent(stage) - self.before.spent(stage) for stage in stages.ALL}
+        return {stage: seconds / sum(spent.values()) for stage, seconds in spent.items()}
 
     @property
     def database_cpu(self) -> float:
@@ -171,12 +182,14 @@ def _copied(server: ThrowawayPostgres, name: str) -> Iterator[str]:
 
 def _measure(server: ThrowawayPostgres, plan: ScalePlan, rate: float, workers: int, name: str) -> CaseFigures:
     """The figures of one case."""
-    with _copied(server, name) as url, WorkerFleet(url, workers, server.folder / "data") as fleet:
+    window, timed = (_watch(server, plan, rate, workers, name, timed) for timed in (False, True))
+    return _figures(window, timed, workers)
+
+
+def _watch(server: ThrowawayPostgres, plan: ScalePlan, rate: float, workers: int, name: str, timed: bool) -> Window:
+    with _copied(server, name) as url, WorkerFleet(url, workers, server.folder / "data", timed=timed) as fleet:
         fleet.watch(_load(fleet, plan, plan.rate, WARM_UP_SECONDS), WARM_UP_SECONDS)
-        load = _load(fleet, plan, rate, plan.seconds)
-        window = fleet.watch(load, plan.seconds)
-        sampled, shares = fleet.sample(load, plan.seconds)
-    return _figures(window, sampled, shares, workers)
+        return fleet.watch(_load(fleet, plan, rate, plan.seconds), plan.seconds)
 
 
 def _load(fleet: WorkerFleet, plan: ScalePlan, rate: float, seconds: float) -> Load:
@@ -190,9 +203,9 @@ def _load(fleet: WorkerFleet, plan: ScalePlan, rate: float, seconds: float) -> L
 class WorkerFleet:
     """Workers that serve at one port, and the server of their store."""
 
-    def __init__(self, url: str, workers: int, data: Path) -> None:
-        """`data`: where those of the server are."""
-        self._url, self._places, self._data = url, range(workers), data
+    def __init__(self, url: str, workers: int, data: Path, *, timed: bool) -> None:
+        """`data`: where those of the server are; `timed`: whether workers have timers around their stages."""
+        self._url, self._places, self._data, self._timed = url, range(workers), data, timed
         self._stack = ExitStack()
 
     def __enter__(self) -> WorkerFleet:
@@ -202,7 +215,8 @@ class WorkerFleet:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roost-bench-")))
             metrics = folder if len(self._places) > 1 else None
             self._workers = [
-                stack.enter_context(ScaleWorker(self._url, self.port, place, folder, metrics)) for place in self._places
+                stack.enter_context(ScaleWorker(self._url, self.port, place, metrics, timed=self._timed))
+                for place in self._places
             ]
             for worker in self._workers:
                 worker.hear()  # that it serves
@@ -226,13 +240,13 @@ class WorkerFleet:
         workers = [worker.read() for worker in self._workers]
         return FleetReading(at=time.perf_counter(), workers=workers, database_cpu=cpu_of_postgres(self._data))
 
-    def watch(self, load: Load, seconds: float, *, sampled: bool = False) -> Window:
+    def watch(self, load: Load, seconds: float) -> Window:
         """Look at them while they are under a load, for so long, once it is on them."""
         with ThreadPoolExecutor(1) as threads:
             loading = threads.submit(generate, load)
             self._await(loading)
             before = self.read()
-            lags = self._look_on(before.at + seconds, SAMPLE if sampled else COUNT)
+            lags = self._look_on(before.at + seconds)
             after = self.read()
             return Window(before=before, after=after, lags=lags, report=loading.result())
 
@@ -243,39 +257,38 @@ class WorkerFleet:
             time.sleep(0.02)
         time.sleep(LEAD_SECONDS)
 
-    def _look_on(self, until: float, word: str) -> list[int]:
-        """How far each agent is behind, again and again; meanwhile they do as they are told."""
-        lags = self._ask(word)
+    def _look_on(self, until: float) -> list[int]:
+        """How far each agent is behind, again and again."""
+        lags = self._lags()
         while (left := until - time.perf_counter()) > 0:
             time.sleep(min(left, LOOK_SECONDS))
-            lags += self._ask(COUNT)
-        self._ask(REST)
+            lags += self._lags()
         return lags
 
-    def _ask(self, word: str) -> list[int]:
-        return [worker.ask(word).lag for worker in self._workers]
-
-    def sample(self, load: Load, seconds: float) -> tuple[Window, dict[str, float]]:
-        """The same while samples are taken of their stacks; also the share of each stage."""
-        window = self.watch(load, seconds, sampled=True)
-        return window, stages.shares(worker.taken() for worker in self._workers)
+    def _lags(self) -> list[int]:
+        return [worker.ask().lag for worker in self._workers]
 
 
 # ----------------------------------------------------------------------------------------------------------- figures
 
 
-def _figures(window: Window, sampled: Window, shares: Mapping[str, float], workers: int) -> CaseFigures:
+def _figures(window: Window, timed: Window, workers: int) -> CaseFigures:
     """Of one turn, by table."""
     commits, conflicts = window.grown("commits"), window.grown("conflicts")
     memory = [worker.resident / MEGABYTE for worker in window.after.workers]
-    answers = window.report.statuses
+    unplaced = [
+        count
+        for each in (window, timed)
+        for status, count in each.report.statuses.items()
+        if status != str(HTTPStatus.CREATED.value)
+    ]
     each = workers / window.workers_cpu * 1e3
     return {
         "placed": {
             "vms_per_second": window.thousands * 1e3 / window.seconds,
             "p50_ms": window.report.p50_ms,
             "p99_ms": window.report.p99_ms,
-            "not_placed": sum(answers.values()) - answers.get("201", 0),
+            "not_placed": sum(unplaced),
             "conflicts_per_commit": conflicts / max(1, commits - conflicts),
             "requests_per_group": commits / max(1, window.grown("rounds")),
             "changes_behind": statistics.fmean(window.lags),
@@ -290,8 +303,8 @@ def _figures(window: Window, sampled: Window, shares: Mapping[str, float], worke
             "database_cores": window.database_cpu * window.thousands / window.seconds,
         },
         "stages": {
-            **{stage: share * window.workers_cpu for stage, share in shares.items()},
-            "sampled": sampled.workers_cpu / window.workers_cpu,
+            **{stage: share * window.workers_cpu for stage, share in timed.shares.items()},
+            "timed": timed.workers_cpu / window.workers_cpu,
         },
         "with_a_core_each": {"vms_per_second": each, "database_cores": each * window.database_cpu / 1e3},
     }

@@ -2,8 +2,7 @@
 
 `python -m roost.bench.scale_worker '{"url": …}'` serves what a worker of `roost serve` does, on a socket of its own at
 a shared port, and besides a route that makes the service known to whoever counts here. It prints a line once it serves;
-then it answers each line that it reads with a line of JSON: what its agent has counted so far. After `sample` it takes
-samples of its stacks, after `rest` it takes no more.
+then it answers each line that it reads with a line of JSON: what its agent has counted so far.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -29,7 +29,6 @@ from roost.model.errors import StoreUnavailable
 from roost.settings import load
 
 MEET = "/bench/meet"
-COUNT, SAMPLE, REST = "count", "sample", "rest"
 
 
 class ScaleOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +37,7 @@ class ScaleOrder(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     port: int
     place: int
-    samples: str  # the file that it writes these to
+    timed: bool  # whether it has timers around its stages
 
 
 class AgentCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +48,7 @@ class AgentCounts(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: int
     rounds: int
     lag: int
+    stages: Mapping[str, float] = {}  # seconds of computing; none without timers
 
 
 class WorkerReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,23 +71,21 @@ def _serve(order: ScaleOrder) -> None:
         met[:] = [asking_of(scope).service]
         return os.getpid()
 
-    with Path(order.samples).open("ab", buffering=0) as samples:
-        stages.prepare(samples)
-        threading.Thread(target=_answer, args=(met,)).start()
-        settings = load(None, os.environ, {"store.url": order.url, "server.port": order.port}).settings
-        bound = listen("127.0.0.1", order.port, shared=True)
-        run(settings, None, bound, place=order.place, parent=os.getppid(), ready=lambda: _say(b""), more=[meet])
+    if order.timed:
+        stages.install()
+    threading.Thread(target=_answer, args=(met, order.timed)).start()
+    settings = load(None, os.environ, {"store.url": order.url, "server.port": order.port}).settings
+    bound = listen("127.0.0.1", order.port, shared=True)
+    run(settings, None, bound, place=order.place, parent=os.getppid(), ready=lambda: _say(b""), more=[meet])
 
 
-def _answer(met: list[Service]) -> None:
-    """Do as each line says, until no more can come, and tell what has been counted."""
-    for line in sys.stdin:
-        if (word := line.strip()) != COUNT:
-            stages.sample(word == SAMPLE)
-        _say(msgspec.json.encode(_counted(met[0])))
+def _answer(met: list[Service], timed: bool) -> None:
+    """Tell what has been counted, for each line that comes."""
+    for _ in sys.stdin:
+        _say(msgspec.json.encode(_counted(met[0], stages.taken() if timed else {})))
 
 
-def _counted(service: Service) -> AgentCounts:
+def _counted(service: Service, taken: Mapping[str, float]) -> AgentCounts:
     found = service.agent.counters
     return AgentCounts(
         placed_vms=found.placed_vms,
@@ -95,6 +93,7 @@ def _counted(service: Service) -> AgentCounts:
         conflicts=found.conflicts,
         rounds=found.rounds,
         lag=service.lag,
+        stages=taken,
     )
 
 
@@ -109,21 +108,21 @@ def _say(line: bytes) -> None:
 class ScaleWorker:
     """A process that serves, with a line to it."""
 
-    def __init__(self, url: str, port: int, place: int, folder: Path, metrics: Path | None) -> None:
+    def __init__(self, url: str, port: int, place: int, metrics: Path | None, *, timed: bool) -> None:
         """`metrics`: where several workers share theirs."""
-        self._samples, self._log = folder / f"samples{place}", tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
-        order = ScaleOrder(url=url, port=port, place=place, samples=str(self._samples))
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        order = ScaleOrder(url=url, port=port, place=place, timed=timed)
         environment = {**os.environ, "ROOST_LOG_FORMAT": "json", **({SHARED: str(metrics)} if metrics else {})}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "roost.bench.scale_worker", msgspec.json.encode(order).decode()],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=environment,
         )  # fmt: skip
 
-    def ask(self, word: str = COUNT) -> AgentCounts:
-        """Have it do something, and hear what it has counted."""
+    def ask(self) -> AgentCounts:
+        """What it has counted."""
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(f"{word}\n".encode())
+            self.process.stdin.write(b"\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # the log says why
@@ -141,12 +140,6 @@ class ScaleWorker:
         """How it does."""
         process = self.process.pid
         return WorkerReading(counted=self.ask(), cpu=cpu_of(process), resident=resident(process))
-
-    def taken(self) -> str:
-        """The samples that it has taken, since this was last asked."""
-        found = self._samples.read_text()
-        os.truncate(self._samples, 0)
-        return found
 
     def __enter__(self) -> ScaleWorker:
         return self
