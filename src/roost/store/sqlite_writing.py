@@ -41,8 +41,7 @@ class SqliteWriting:
             run(SQL["append"], (last + 1, new_last, agent, number, text_of(settled.entries).decode()))
             run(SQL["advance"], (new_last,))
         now = clock()
-        for decided in settled.decided.values():
-            run(SQL["decide"], (*codec.decided_values(decided), now))
+        many(SQL["decide"], [(*codec.decided_values(decided), now) for decided in settled.decided.values()])
         if round_:
             run(SQL["add_round"], (round_.agent, round_.number, round_.revision, text_of(round_).decode()))
 
@@ -66,12 +65,11 @@ class SqliteWriting:
 
     def set_tenants(self, tenants: Mapping[str, TenantRow | None]) -> None:
         """Tenants have other VMs, or none."""
-        run = self._connection.execute
-        for name, row in tenants.items():
-            if row is None:
-                run(SQL["remove_tenant"], (name,))
-            else:
-                run(SQL["set_tenant"], self._codec.tenant_values(name, row))
+        many, values = self._connection.executemany, self._codec.tenant_values
+        there = [values(name, row) for name, row in tenants.items() if row]
+        many(SQL["set_tenant"], there)
+        if len(there) < len(tenants):
+            many(SQL["remove_tenant"], _gone(tenants))
 
     def forget_until(self, revision: int) -> None:
         """The feed begins after a revision."""

@@ -208,9 +208,17 @@ def vms_of(tenant: str, wishes: Sequence[VMWish], service: Service) -> tuple[VM,
 
 async def placed(asking: Asking, tenant: str, ticket: Ticket, *, dry_run: bool = False) -> Placed:
     """What a request to place got; raises if it got nothing, and tells why."""
-    explained = None
-    if ticket.answer and ticket.answer.status == "declined":
-        explained = await asking.service.explainer.explain_refusal(ticket)
+    explained = await asking.service.explainer.explain_refusal(ticket) if was_declined(ticket) else None
+    return got(asking, tenant, ticket, explained, dry_run=dry_run)
+
+
+def was_declined(ticket: Ticket) -> bool:
+    """Whether there is something to explain."""
+    return ticket.answer is not None and ticket.answer.status == "declined"
+
+
+def got(asking: Asking, tenant: str, ticket: Ticket, explained: Explanation | None, *, dry_run: bool = False) -> Placed:
+    """The same, if it is known why it was declined, or it was not."""
     answer = concluded(asking, ticket, explained)
     return Placed(
         tenant=tenant,

@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import re
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Mapping
 from itertools import islice
 from typing import Annotated, Any
 
@@ -36,13 +36,16 @@ from roost.api.routes.common import (
     done,
     etag,
     generation_of,
+    got,
     may,
     own,
     page_size,
     placed,
     vms_of,
     was_decided,
+    was_declined,
 )
+from roost.engine.explain import Explanation
 from roost.model.errors import RoostError
 from roost.model.keys import new_key
 from roost.model.readable import as_counted
@@ -71,6 +74,8 @@ from roost.wire.tenants import (
     VMPage,
     VMView,
 )
+
+Explained = Mapping[int, Explanation | BaseException | None]
 
 TenantPath = Annotated[str, Parameter(max_length=200, description="The name of a tenant.")]
 VMPath = Annotated[str, Parameter(max_length=300, description="The whole name of a VM, TENANT/NAME.")]
@@ -215,12 +220,24 @@ async def do_batch(asking: Asking, data: Batch, dry_run: bool = False) -> BatchR
         if dry_run:
             await asyncio.sleep(0)  # each is decided at once, and others have their turn
     tickets = [each for each in waiting if isinstance(each, asyncio.Future)]
-    if tickets:
-        await asyncio.wait(tickets)
+    for each in tickets:
+        if not each.done():  # mostly those that come after it are done with it
+            await asyncio.wait((each,))
+    explained = await _explained(asking, tickets)
     pairs = zip(data.requests, waiting, strict=True)
-    results = await asyncio.gather(*(_result(asking, item, each, dry_run) for item, each in pairs))
+    results = [_result(asking, item, each, explained, dry_run) for item, each in pairs]
     succeeded = sum(result.problem is None for result in results)
     return BatchResults(results=results, done=succeeded, failed=len(results) - succeeded)
+
+
+async def _explained(asking: Asking, tickets: Iterable[asyncio.Future[Ticket]]) -> Explained:
+    """Why tickets were declined, those that were, by their identity; all are explained at once."""
+    answered = [each.result() for each in tickets if not each.cancelled() and each.exception() is None]
+    declined = list(filter(was_declined, answered))
+    if not declined:  # as nearly always
+        return {}
+    why = await asyncio.gather(*map(asking.service.explainer.explain_refusal, declined), return_exceptions=True)
+    return dict(zip(map(id, declined), why, strict=True))
 
 
 def _begin(asking: Asking, item: BatchItem, dry_run: bool) -> asyncio.Future[Ticket] | Refused:
@@ -239,15 +256,22 @@ def _begin(asking: Asking, item: BatchItem, dry_run: bool) -> asyncio.Future[Tic
         return of_error(error)
 
 
-async def _result(
-    asking: Asking, item: BatchItem, waited: asyncio.Future[Ticket] | Refused, dry_run: bool
+def _result(
+    asking: Asking,
+    item: BatchItem,
+    waited: asyncio.Future[Ticket] | Refused,
+    explained: Explained,
+    dry_run: bool,
 ) -> BatchResult:
     try:
         if isinstance(waited, Refused):
             raise waited
         ticket = waited.result()
+        why = explained.get(id(ticket))
+        if isinstance(why, BaseException):
+            raise why
         try:
-            body = await placed(asking, item.tenant, ticket, dry_run=dry_run)
+            body = got(asking, item.tenant, ticket, why, dry_run=dry_run)
         except Refused as refused:
             raise _exists(refused, new=not item.scale_out) from None
         return BatchResult(status=200 if dry_run else 201, placed=body)
