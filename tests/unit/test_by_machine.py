@@ -62,6 +62,18 @@ def test_what_is_gone_is_not_kept() -> None:
     assert gone() is None
 
 
+def test_a_vm_that_gets_its_name_back_is_on_its_machine_once() -> None:
+    """Two tenants had VMs of the same name for a while."""
+    books = Books()
+    ours, theirs = running("v", 1, "ours"), running("v", 1, "theirs")
+    books.enter(ours)
+    books.enter(theirs, named=False)
+    books.strike(ours, theirs)
+    assert books.running_on([1]) == {1: [theirs]}
+    books.strike(theirs)
+    assert books.running_on([1]) == {1: []}
+
+
 def test_books_begin_with_what_a_zone_holds() -> None:
     """A tenant that nobody has told of asks for nothing."""
     books, vms = Books(), {vm.name: vm for vm in (running("a", 1), running("b", 2), running("c", 2, "other"))}

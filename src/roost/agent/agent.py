@@ -12,6 +12,7 @@ next round is decided while the last one is being committed. What has come waits
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections import deque
@@ -49,6 +50,7 @@ from roost.store.contract import Conflict, Outcome, Proposal, Round, Store
 from roost.store.feed import FeedRow
 
 MUCH = 256  # VMs answered for and entries taken in, after which a step ends
+IDLE_SECONDS = 0.02  # without a round, after which caches are refreshed: the next request would do it just as well
 FOLLOWED = 1_000  # entries of the feed that are taken in before others have their turn
 
 _placed = attrgetter("placed")
@@ -110,7 +112,7 @@ class Agent:
         self._behind = False  # more of it can be followed at once
         self._outdated = False  # the copy must be loaded anew
         self.commit_seconds: deque[float] = deque(maxlen=10_000)  # that the store took, lately
-        self._number = 0
+        self._number, self._decided = 0, -math.inf  # of the last round, and when it began
         self._background, self._loading = background or _at_once, None
         self._begin(loaded)
 
@@ -190,6 +192,7 @@ class Agent:
         ticket = self.ticket(operation, key, by=by)
         ticket.dry, ticket.retries, ticket.search = True, retries, search
         self._number += 1
+        self._decided = self._clock()
         replica, number = self.replica, self._number
         replica.ahead[number] = RoundAhead()
         lots = [arm.engine.rng.copy() for arm in replica.allocator.arms]  # what comes of others must not depend on it
@@ -273,13 +276,14 @@ class Agent:
         decides = self.gathering.ripe_in(line) <= 0 and not (self._outdated or self._behind)
         if decides:  # what waits for an answer is no work for the next turn
             decides = self._decide_round(line, most) or bool(lines.turn()[0])
-        elif not (line or lines.large or deliveries or self._behind):
+        elif not (line or lines.large or deliveries or self._behind) and self._clock() > self._decided + IDLE_SECONDS:
             self.replica.allocator.refresh(1)
         return decides or self._behind or bool(deliveries)
 
     def _decide_round(self, line: deque[Ticket], most: int) -> bool:
         """Decide what is queued in a line, up to so much, and send it off; whether there was something to send."""
         self._number += 1
+        self._decided = self._clock()
         replica, number = self.replica, self._number
         beyond, adopted = replica.beyond(), replica.adopted_rows()
         ahead = replica.ahead[number] = RoundAhead()

@@ -25,7 +25,7 @@ ROWS = 1_000  # of the feed, at once
 HINT_SECONDS = 0.5  # how long to wait for a hint before asking anyway
 # Seconds between looks at the feed that nobody waits for: so many times as long as the last one took, within bounds.
 # One look serves many commits, and takes little of a machine that is busy.
-REST, SHORTEST_REST, LONGEST_REST = 50.0, 0.05, 0.1
+REST, SHORTEST_REST, LONGEST_REST = 10.0, 0.003, 0.05
 
 
 class Group(msgspec.Struct, frozen=True, eq=False, gc=False):

@@ -19,7 +19,7 @@ app = typer.Typer(help="Measure Roost against baselines taken in the same run.",
 SCALE = {
     "placed": "VMs placed, and how they were",
     "cpu": "processor seconds for 1,000 VMs placed; cores that were busy",
-    "stages": "processor seconds of workers for 1,000 VMs placed, by stage; times as many while sampled",
+    "stages": "processor seconds of workers for 1,000 VMs placed, by stage; times as many with timers",
     "with_a_core_each": "not measured, but arithmetic: with a core for each worker, and more for the database",
 }
 

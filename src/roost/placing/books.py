@@ -70,7 +70,8 @@ class Books:
         """Write a VM into the books; the rows are another matter. Not `named`: another VM has its name for now."""
         if named:
             self.vms[running.name] = running
-        self.note_on(running)
+        if not self._by_machine.has(running):  # as one has that comes back under its name
+            self.note_on(running)
         _tenant(self.tenants, running.tenant).vms[running.name] = running
 
     def rehouse(self, old: RunningVM, new: RunningVM) -> None:

@@ -31,8 +31,12 @@ class ByMachine:
             if begin < end:
                 self._there[machine] = by_machine[begin:end]
 
+    def has(self, vm: RunningVM) -> bool:
+        """Whether it is on its machine."""
+        return any(each is vm for each in self.on(vm.machine))
+
     def enter(self, vm: RunningVM) -> None:
-        """It is on its machine."""
+        """It is on its machine from now on; it was not before."""
         self._there[vm.machine].append(vm)
 
     def strike(self, vm: RunningVM) -> None:

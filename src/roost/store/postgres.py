@@ -192,13 +192,15 @@ class PostgresStore(Tables):
         """
         facts, first_stamp = self._facts(connection, needs_of(group), begin=alone)
         there: set[str | tuple[str, str]] = {*facts.tenants, *facts.registry}
-        count = partial(_count, connection)
-        settled = settle(group, facts, self._accounts, recheck, count, first_stamp, strict)
+        count, standing = partial(_count, connection), connection.rechecks.of(recheck)
+        settled = settle(group, facts, self._accounts, standing, count, first_stamp, strict)
         trip = Trip(connection)
         self._write(trip, settled, there, facts.known, round_)
         if alone:
             trip.add("COMMIT")
         trip.go()
+        if alone:
+            standing.written(filter(None, settled.machines.values()))
         return settled.outcomes
 
     def _facts(self, connection: Hearing, needs: Needs, *, begin: bool = False, dry: bool = False) -> tuple[Facts, int]:

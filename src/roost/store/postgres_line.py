@@ -12,6 +12,7 @@ import psycopg
 from psycopg import errors
 
 from roost.model.errors import StoreUnavailable
+from roost.store.remembered_rechecks import RememberedRechecks
 
 T = TypeVar("T")
 
@@ -59,6 +60,8 @@ class Hearing(psycopg.Connection[tuple[Any, ...]]):
         # By statement, the name under which the server has it prepared, and those that are just being prepared.
         self.prepared: dict[str, bytes] = {}
         self.named: dict[str, bytes] = {}
+        # Rows as they were written by it, by their versions. A database that was restored has others, and another line.
+        self.rechecks = RememberedRechecks()
 
     def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **named: Any) -> T:
         """What psycopg waits for everything by: it asks ten times a second whether to go on."""

@@ -8,7 +8,7 @@ from roost.store.recheck import Recheck, StandingRecheck
 
 
 class RememberedRechecks:
-    """Finds the re-check that remembers. For a store that alone writes its rows, one commit at a time."""
+    """Finds the re-check that remembers. For whoever commits one group at a time, and gives each row a new version."""
 
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[Recheck, StandingRecheck] = WeakKeyDictionary()
