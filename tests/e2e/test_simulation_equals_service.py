@@ -81,8 +81,8 @@ EXPERIMENT = {
 # Less than there is between two steps of duties, in the run and elsewhere: then each step tries whoever may find room.
 IMPATIENT = replace(
     SETTINGS,
-    healing=replace(SETTINGS.healing, retry_seconds=0.000_5),
-    agent=replace(SETTINGS.agent, requeue_seconds=0.000_5, foresight_seconds=0.0),
+    healing=replace(SETTINGS.healing, retry_seconds=1e-9),
+    agent=replace(SETTINGS.agent, requeue_seconds=1e-9, foresight_seconds=0.0),
 )
 # The only type of spot VMs: tries in vain have a share of real time, so in a service it depends on its computer when
 # those have their turn that want something else.

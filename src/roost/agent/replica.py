@@ -382,7 +382,7 @@ class Replica:
         """The same of many."""
         rows = self.view.machines
         up = machines[rows["state"][machines] != MachineState.DOWN]
-        for cluster in np.unique(rows["cluster"][up]).tolist():
+        for cluster in sorted(set(rows["cluster"][up].tolist())):
             self.relief.free(cluster)
 
     def strike(self, vm: str, machine: str) -> RunningVM:
