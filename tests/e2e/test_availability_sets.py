@@ -19,6 +19,7 @@ name: trio
 generations: {v1: {cores: 16, memory: 64}}
 vm_types:
   D2: {demand: {cores: 2, memory: 4}, on: [v1]}
+  D4: {demand: {cores: 4, memory: 8}, on: [v1]}
 availability: {fault_domains: 4}
 clusters:
   - {name: c1, generation: v1, racks: 3, machines_per_rack: 2, update_domains: 6}

@@ -279,7 +279,9 @@ def test_healing_goes_on_after_the_service_was_killed(tmp_path: Path) -> None:
 HALL = """
 name: hall
 generations: {v1: {cores: 16, memory: 64}}
-vm_types: {quarter: {demand: {cores: 4, memory: 4}, on: [v1]}}
+vm_types:
+  quarter: {demand: {cores: 4, memory: 4}, on: [v1]}
+  whole: {demand: {cores: 16, memory: 64}, on: [v1]}
 clusters:
   - {name: c1, generation: v1, racks: 5, machines_per_rack: 5}
 """

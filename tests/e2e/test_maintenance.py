@@ -31,6 +31,7 @@ name: kept-up
 generations: {v1: {cores: 16, memory: 64}, v2: {cores: 16, memory: 64}}
 vm_types:
   quarter: {demand: {cores: 4, memory: 4}, on: [v1]}
+  whole: {demand: {cores: 16, memory: 64}, on: [v1]}
   odd: {demand: {cores: 16, memory: 64}, on: [v2]}
 clusters:
   - {name: c1, generation: v1, racks: 3, machines_per_rack: 4, update_domains: 4}

@@ -10,6 +10,7 @@ from roost.placing.search import Search
 from roost.rules.policy import Policy
 
 RACKS, IN_EACH = 6, 5
+SIZES = {"one": 1, "two": 2, "four": 4, "eight": 8}  # as many types as other tests' zones have: kernels are shared
 
 
 def allocator() -> Allocator:
@@ -23,7 +24,8 @@ def allocator() -> Allocator:
     )  # fmt: skip
     zone = Zone(
         name="z", resources=(Resource("cores", "cores", 1), Resource("memory", "GiB", 1)), bands=("regular", "spot"),
-        generations=(Generation("only", (8, 8)),), vm_types=(VMType("one", "s", {"only": (1, 1)}),), groups=groups,
+        generations=(Generation("only", (8, 8)),), groups=groups,
+        vm_types=tuple(VMType(name, "s", {"only": (size, size)}) for name, size in SIZES.items()),
     )  # fmt: skip
     return Allocator(zone, Policy.named("fast"))
 
