@@ -145,7 +145,7 @@ class Zone:
         if proposal.requeued and any(self.registry.get((WAITING, vm)) is None for vm in vms):
             problems.add("gone")
         for name in machines & self.machines.keys():
-            stranger = name not in known or known[name].generation != self.machines[name].generation or name in new
+            stranger = name not in known or _what(known[name]) != _what(self.machines[name]) or name in new
             if stranger or self.conditions[name]["state"] != 0 or not self._takes(name, proposal):
                 problems.add("room")
         problems |= self._why_not_evict(proposal)
@@ -491,6 +491,12 @@ def _get_along(runs: Iterable[tuple[str, VM]]) -> bool:
 def _moved_already(proposal: Move) -> bool:
     """Whether nothing is left to do, if all is as the proposal says."""
     return proposal.hold if proposal.held else proposal.vm.machine == proposal.machine
+
+
+def _what(spec: MachineSpec) -> tuple[object, ...]:
+    """What a machine is and where it stands: one that was built anew elsewhere under its name is another one."""
+    place = spec.datacenter, spec.cluster, spec.rack, spec.update_domain
+    return *place, spec.generation, sorted(spec.features), tuple(spec.capacity)
 
 
 def _name(outcome: Outcome) -> str:
